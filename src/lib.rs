@@ -1,0 +1,3 @@
+//! Agent Implement: a labelled ticket becomes a reviewed pull request.
+
+pub mod sandbox;

@@ -1,0 +1,1 @@
+//! A town of stand-in vendors on loopback, for the demo and the tests.
