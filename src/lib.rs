@@ -1,3 +1,5 @@
 //! Agent Implement: a labelled ticket becomes a reviewed pull request.
 
+pub mod domain;
+
 pub mod sandbox;

@@ -1,0 +1,37 @@
+//! How much a run may use. (spec: *Limits*)
+
+use std::time::Duration;
+
+use super::mapping::Provider;
+
+/// Model turns of one implement pass, when the mapping sets none.
+pub const DEFAULT_MAX_TURNS: u32 = 50;
+
+/// Minutes of a CI job, when the mapping sets none.
+pub const DEFAULT_JOB_MINUTES: u32 = 90;
+
+/// Minutes of a session machine or container, when the mapping sets none.
+pub const DEFAULT_SESSION_MINUTES: u32 = 60;
+
+/// How long past its own time-out may a CI run be before we cancel it?
+pub const JOB_TIMEOUT_GRACE: Duration = Duration::from_secs(5 * 60);
+
+/// How long do tokens outlive the deadline of their run, so that a late report still counts?
+pub const TOKEN_GRACE: Duration = Duration::from_secs(15 * 60);
+
+/// How long may a dispatch stay without a run before it counts as lost?
+pub const RUN_LINK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// How long after a run's end may its report still arrive before we judge without it?
+pub const REPORT_GRACE: Duration = Duration::from_secs(2 * 60);
+
+/// Issues of one mapping in progress at a time, when the mapping sets no cap.
+pub const DEFAULT_MAX_IN_PROGRESS: u32 = 3;
+
+/// Cycles of implementing and reviewing, when the mapping sets none.
+pub fn default_max_iterations(provider: &Provider) -> u32 {
+    match provider {
+        Provider::Direct => 3,
+        Provider::Cloud { .. } => 2,
+    }
+}

@@ -1,0 +1,86 @@
+//! A ticket as the engine sees it, whichever system it lives in.
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::{IssueId, IssueKey, TeamKey};
+use super::stage::Stage;
+use super::time::Timestamp;
+
+/// A ticketing system. (spec: *Issue lifecycle*)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum System {
+    /// Linear: label-based, scoped by a team key.
+    #[serde(alias = "linear")]
+    A,
+    /// Jira: status-field-based, scoped by a query clause and a repo-field value.
+    #[serde(alias = "jira")]
+    B,
+}
+
+/// Enough of an issue to name it, link it and change it.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IssueRef {
+    pub system: System,
+    pub id: IssueId,
+    pub key: IssueKey,
+    pub title: String,
+    pub url: String,
+}
+
+/// What an issue that waits may be waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Planning,
+    Implementation,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Planning => "planning",
+            Phase::Implementation => "implementation",
+        }
+    }
+}
+
+/// An open issue that stands in the way of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenBlocker {
+    pub key: IssueKey,
+    pub title: String,
+}
+
+/// Issues around a ticket, as one line of text each. They travel to the run as context.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Related {
+    pub parent: Option<String>,
+    pub siblings: Vec<String>,
+    pub dependencies: Vec<String>,
+}
+
+/// An issue that carries one of our markers, as a ticketing system showed it in one poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlaggedIssue {
+    pub issue: IssueRef,
+    /// The team or scope it was found in; a mapping of that key may or may not exist.
+    pub team: TeamKey,
+    pub stage: Stage,
+    /// 1 is most urgent; an issue without priority sorts last.
+    pub priority: u8,
+    pub created_at: Timestamp,
+    pub description: String,
+    pub state_name: String,
+    pub open_blockers: Vec<OpenBlocker>,
+    pub related: Related,
+}
+
+/// What one ticketing account showed in one poll.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    pub issues: Vec<FlaggedIssue>,
+}

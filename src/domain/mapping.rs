@@ -1,0 +1,96 @@
+//! A project mapping: which tickets go to which repository, and how. (spec: *Project mapping*)
+//!
+//! [`Mapping`] is the valid thing; nothing past this file can hold an unvalidated one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::{Repo, TeamKey};
+use super::issue::System;
+use super::time::Timestamp;
+
+/// The workflow that an implementation dispatch starts, unless the mapping names another.
+pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";
+
+/// A valid mapping.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mapping {
+    pub team_key: TeamKey,
+    pub owner: String,
+    pub repo: String,
+    pub default_branch: String,
+    pub workflow_file: String,
+    pub ticketing: Ticketing,
+    pub provider: Provider,
+    pub execution_mode: ExecutionMode,
+    pub machine_cpus: u32,
+    pub machine_memory_mb: u32,
+    pub session_mode: SessionMode,
+    pub branch_prefix: Option<String>,
+    pub extra_env: BTreeMap<String, String>,
+    pub max_in_progress: u32,
+    pub paused: bool,
+    pub planning_enabled: bool,
+    pub planning_workflow_file: Option<String>,
+    pub max_turns: Option<u32>,
+    pub max_iterations: Option<u32>,
+    pub max_job_minutes: Option<u32>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+impl Mapping {
+    /// The target repository.
+    pub fn target(&self) -> Repo {
+        Repo::new(&self.owner, &self.repo)
+    }
+
+    pub fn system(&self) -> System {
+        match self.ticketing {
+            Ticketing::A => System::A,
+            Ticketing::B { .. } => System::B,
+        }
+    }
+}
+
+/// Where a mapping's tickets are found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all_fields = "camelCase")]
+pub enum Ticketing {
+    /// Linear: the team whose key is the mapping's.
+    A,
+    /// Jira: what a query clause finds, narrowed to one value of the repo field.
+    B {
+        jql: String,
+        repo_field_value: String,
+        status_field_override: Option<String>,
+        repo_field_override: Option<String>,
+    },
+}
+
+/// Who serves the model. A cloud without a region cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Provider {
+    Direct,
+    Cloud { region: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExecutionMode {
+    CiWorkflow,
+    VmMachines,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionMode {
+    Autonomous,
+    Interactive,
+    Hybrid,
+}

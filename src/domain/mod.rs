@@ -1,0 +1,27 @@
+//! FLOOR 1: facts and rules.
+//!
+//! Everything here is a judgement: plain values in, plain values out. No async, no input or
+//! output, no clock, no store, no HTTP. Time comes in as an argument; whatever a judgement
+//! wants done leaves it as data (an [`effect::Effect`]).
+
+pub mod ids;
+pub mod time;
+
+pub mod issue;
+pub mod mapping;
+pub mod stage;
+
+pub mod decision;
+pub mod job;
+pub mod transition;
+
+pub mod comments;
+pub mod effect;
+
+pub mod report;
+pub mod run_config;
+
+pub mod branch;
+pub mod caps;
+pub mod secret;
+pub mod sensitive;

@@ -1,0 +1,294 @@
+//! What we hand to a run: one flat JSON object of strings.
+//!
+//! CI takes it as `workflow_dispatch` inputs, machines and containers as the variable
+//! `RUN_CONFIG`; the run reads it back with [`RunConfig::from_inputs`]. A host fills inputs that
+//! were left out with empty strings, so an empty string always means absent.
+
+use std::collections::BTreeMap;
+
+use super::ids::{IssueId, IssueKey, JobId};
+use super::issue::Related;
+use super::mapping::Provider;
+use super::report::RunPhase;
+use super::secret::Secret;
+
+/// Flat inputs, by name.
+pub type Inputs = BTreeMap<String, String>;
+
+/// What the host takes in one dispatch: characters of the inputs as compact JSON. (facts 2)
+pub const MAX_INPUT_CHARS: usize = 65_535;
+
+/// Told in place of what was cut from a description.
+const CUT_MARK: &str =
+    "\n\n[… the description was cut here: it is longer than a dispatch may carry]";
+
+/// Everything a run needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunConfig {
+    pub dispatch_id: JobId,
+    pub issue_id: IssueId,
+    pub issue_key: IssueKey,
+    pub issue_title: String,
+    pub issue_description: String,
+    pub phase: RunPhase,
+    /// The open pull request that a gap-fill or follow-up works on.
+    pub pr_number: Option<u64>,
+    pub branch: String,
+    pub instruction: Option<String>,
+    pub findings: Option<String>,
+    pub related: Related,
+    pub provider: Provider,
+    pub runner_image: Option<String>,
+    pub max_turns: Option<u32>,
+    pub max_iterations: Option<u32>,
+    pub job_timeout_minutes: Option<u32>,
+    pub callback: Option<Callback>,
+}
+
+/// Where a run reports, and with what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Callback {
+    pub url: String,
+    /// Good for one result.
+    pub run_token: Secret,
+    /// Good for any number of progress reports.
+    pub progress_token: Secret,
+}
+
+/// Why inputs do not make a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunConfigError {
+    #[error("the run's input {0} is missing")]
+    Missing(&'static str),
+    #[error("the run's input {0} is not valid: {1}")]
+    Invalid(&'static str, String),
+}
+
+impl RunConfig {
+    /// The inputs of a dispatch. What is not set is left out; the description is cut, with a
+    /// visible mark, until the whole fits the host's limit.
+    pub fn to_inputs(&self) -> Inputs {
+        let mut inputs = self.inputs_with(&self.issue_description);
+        let excess = json_chars(&inputs).saturating_sub(MAX_INPUT_CHARS);
+        if excess > 0 {
+            inputs.insert(
+                "issue_description".into(),
+                self.shortened_description(excess),
+            );
+        }
+        inputs
+    }
+
+    fn inputs_with(&self, description: &str) -> Inputs {
+        let number = |value: Option<u32>| value.map(|number| number.to_string());
+        let lines = |lines: &[String]| (!lines.is_empty()).then(|| lines.join("\n"));
+        let (provider, region) = match &self.provider {
+            Provider::Direct => ("direct", None),
+            Provider::Cloud { region } => ("cloud", Some(region.clone())),
+        };
+        let callback = self.callback.as_ref();
+        [
+            ("dispatch_id", Some(self.dispatch_id.to_string())),
+            ("issue_id", Some(self.issue_id.to_string())),
+            ("issue_identifier", Some(self.issue_key.to_string())),
+            ("issue_title", Some(self.issue_title.clone())),
+            ("issue_description", Some(description.to_owned())),
+            ("phase", Some(self.phase.as_str().to_owned())),
+            ("pr_number", self.pr_number.map(|number| number.to_string())),
+            ("branch", Some(self.branch.clone())),
+            ("instruction", self.instruction.clone()),
+            ("findings", self.findings.clone()),
+            ("parent", self.related.parent.clone()),
+            ("siblings", lines(&self.related.siblings)),
+            ("dependencies", lines(&self.related.dependencies)),
+            ("provider", Some(provider.to_owned())),
+            ("cloud_region", region),
+            ("runner_image", self.runner_image.clone()),
+            ("max_turns", number(self.max_turns)),
+            ("max_iterations", number(self.max_iterations)),
+            ("job_timeout_minutes", number(self.job_timeout_minutes)),
+            (
+                "callback_url",
+                callback.map(|callback| callback.url.clone()),
+            ),
+            (
+                "run_token",
+                callback.map(|callback| callback.run_token.expose().to_owned()),
+            ),
+            (
+                "run_progress_token",
+                callback.map(|callback| callback.progress_token.expose().to_owned()),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value.filter(|text| !text.is_empty())?)))
+        .collect()
+    }
+
+    /// Cuts by what a character costs in JSON, where a line break or a quote counts twice.
+    fn shortened_description(&self, excess: usize) -> String {
+        let mut to_free = excess + json_chars(&CUT_MARK);
+        let mut kept = self.issue_description.as_str();
+        while let Some((at, last)) = kept.char_indices().next_back().filter(|_| to_free > 0) {
+            to_free = to_free.saturating_sub(json_chars(&last).saturating_sub(2));
+            kept = &kept[..at];
+        }
+        format!("{kept}{CUT_MARK}")
+    }
+
+    /// Reads the inputs that a run was started with.
+    pub fn from_inputs(inputs: &Inputs) -> Result<Self, RunConfigError> {
+        let given = |name: &str| inputs.get(name).filter(|text| !text.is_empty()).cloned();
+        let required = |name: &'static str| given(name).ok_or(RunConfigError::Missing(name));
+        let lines = |name: &str| {
+            given(name)
+                .map(|text| text.lines().map(str::to_owned).collect())
+                .unwrap_or_default()
+        };
+        let phase = required("phase")?;
+        let callback = match (
+            given("callback_url"),
+            given("run_token"),
+            given("run_progress_token"),
+        ) {
+            (Some(url), Some(run_token), Some(progress_token)) => Some(Callback {
+                url,
+                run_token: Secret::new(run_token),
+                progress_token: Secret::new(progress_token),
+            }),
+            _ => None,
+        };
+        Ok(Self {
+            dispatch_id: JobId::new(required("dispatch_id")?),
+            issue_id: IssueId::new(required("issue_id")?),
+            issue_key: IssueKey::new(required("issue_identifier")?),
+            issue_title: required("issue_title")?,
+            issue_description: given("issue_description").unwrap_or_default(),
+            phase: RunPhase::parse(&phase).ok_or(RunConfigError::Invalid("phase", phase))?,
+            pr_number: number(inputs, "pr_number")?,
+            branch: required("branch")?,
+            instruction: given("instruction"),
+            findings: given("findings"),
+            related: Related {
+                parent: given("parent"),
+                siblings: lines("siblings"),
+                dependencies: lines("dependencies"),
+            },
+            provider: match given("provider").as_deref() {
+                None | Some("direct") => Provider::Direct,
+                Some("cloud") => Provider::Cloud {
+                    region: required("cloud_region")?,
+                },
+                Some(other) => return Err(RunConfigError::Invalid("provider", other.to_owned())),
+            },
+            runner_image: given("runner_image"),
+            max_turns: number(inputs, "max_turns")?,
+            max_iterations: number(inputs, "max_iterations")?,
+            job_timeout_minutes: number(inputs, "job_timeout_minutes")?,
+            callback,
+        })
+    }
+}
+
+/// Length of a value as compact JSON, in characters, as the host counts it.
+fn json_chars(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |json| json.chars().count())
+}
+
+/// A positive whole number; a command-line tool may silently ignore a zero cap, so none passes.
+fn number<T: std::str::FromStr + PartialOrd + From<u8>>(
+    inputs: &Inputs,
+    name: &'static str,
+) -> Result<Option<T>, RunConfigError> {
+    let Some(text) = inputs.get(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match text.parse::<T>() {
+        Ok(number) if number >= T::from(1) => Ok(Some(number)),
+        _ => Err(RunConfigError::Invalid(name, text.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RunConfig {
+        RunConfig {
+            dispatch_id: "01J".into(),
+            issue_id: "uuid".into(),
+            issue_key: "ENG-1".into(),
+            issue_title: "A title".into(),
+            issue_description: "Do it".into(),
+            phase: RunPhase::Implementation,
+            pr_number: None,
+            branch: "agent-implement/eng-1-a-title".into(),
+            instruction: None,
+            findings: None,
+            related: Related {
+                parent: None,
+                siblings: vec!["ENG-2 b".into(), "ENG-3 c".into()],
+                dependencies: vec![],
+            },
+            provider: Provider::Cloud {
+                region: "eu-west-1".into(),
+            },
+            runner_image: None,
+            max_turns: Some(7),
+            max_iterations: None,
+            job_timeout_minutes: None,
+            callback: Some(Callback {
+                url: "http://here".into(),
+                run_token: Secret::new("a.b.c"),
+                progress_token: Secret::new("d.e.f"),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_run_reads_back_what_was_dispatched() {
+        let inputs = config().to_inputs();
+        assert!(inputs.len() <= 25);
+        assert!(
+            !inputs.contains_key("max_iterations"),
+            "what is not set is left out"
+        );
+        assert_eq!(RunConfig::from_inputs(&inputs), Ok(config()));
+    }
+
+    #[test]
+    fn inputs_that_the_host_filled_with_nothing_are_absent() {
+        let mut inputs = config().to_inputs();
+        inputs.insert("max_iterations".into(), String::new());
+        inputs.insert("pr_number".into(), String::new());
+        assert_eq!(RunConfig::from_inputs(&inputs), Ok(config()));
+    }
+
+    #[test]
+    fn a_long_description_is_cut_to_the_limit_with_a_mark_and_tokens_stay() {
+        for filler in ["x", "\n", "\"", "ä", "𝄞"] {
+            let mut long = config();
+            long.issue_description = filler.repeat(70_000);
+            let inputs = long.to_inputs();
+            assert!(json_chars(&inputs) <= MAX_INPUT_CHARS, "{filler:?}");
+            assert!(
+                json_chars(&inputs) > MAX_INPUT_CHARS - 10,
+                "no more is cut than must be: {filler:?}"
+            );
+            assert!(inputs["issue_description"].ends_with(CUT_MARK));
+            assert_eq!(inputs["run_token"], "a.b.c");
+        }
+    }
+
+    #[test]
+    fn a_bad_number_is_refused_by_name() {
+        for bad in ["0", "-1", "many"] {
+            let mut inputs = config().to_inputs();
+            inputs.insert("max_turns".into(), bad.into());
+            assert_eq!(
+                RunConfig::from_inputs(&inputs),
+                Err(RunConfigError::Invalid("max_turns", bad.into()))
+            );
+        }
+    }
+}

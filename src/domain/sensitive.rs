@@ -1,0 +1,1 @@
+//! The sensitive-file guard's rules.

@@ -1,0 +1,108 @@
+//! A moment, as the whole product writes it: RFC 3339, UTC, milliseconds.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    pub const EPOCH: Self = Self(0);
+
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, as tokens and hosts count them.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// Time from `earlier` to `self`; zero when the clock went backwards between the two.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Reads any RFC 3339 time; hosts send them with and without fractions.
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment: jiff::Timestamp = text.parse().ok()?;
+        u64::try_from(moment.as_millisecond()).ok().map(Self)
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl std::ops::Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    fn sub(self, span: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = i64::try_from(self.0)
+            .ok()
+            .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
+            .unwrap_or(jiff::Timestamp::MAX);
+        write!(f, "{moment:.3}")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Self::parse(&text)
+            .ok_or_else(|| serde::de::Error::custom(format!("not an RFC 3339 time: {text}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_utc_with_milliseconds_and_reads_itself() {
+        let moment = Timestamp::from_millis(1_795_222_800_007);
+        assert_eq!(moment.to_string(), "2026-11-21T01:00:00.007Z");
+        assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment));
+        assert_eq!(
+            Timestamp::parse("2026-11-21T01:00:00Z"),
+            Some(Timestamp::from_millis(1_795_222_800_000))
+        );
+        assert_eq!(Timestamp::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn spans_never_go_below_zero() {
+        let early = Timestamp::from_millis(5);
+        assert_eq!(early.since(Timestamp::from_millis(9)), Duration::ZERO);
+        assert_eq!(early - Duration::from_secs(1), Timestamp::EPOCH);
+    }
+}
