@@ -1,1 +1,275 @@
-//! comments
+//! Every sentence we ever post on a ticket, and every notification. (spec: *Ticket comments posted*)
+//!
+//! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
+//! in, so that it can mention nobody, close nothing and hide nothing.
+
+use super::effect::ChatMessage;
+use super::issue::Phase;
+use super::job::{Job, JobKind, JobState, PullRef};
+use super::report::FailureCode;
+
+/// Longest reason we repeat in a comment, in characters.
+const MAX_REASON: usize = 4_000;
+
+/// Heads the comment of a push that the sensitive-file guard blocked.
+pub const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";
+
+pub fn pull_request_opened(pull: &PullRef) -> String {
+    format!("Pull request opened: [#{}]({})", pull.number, pull.url)
+}
+
+pub fn review_unresolved(unresolved: &[String]) -> String {
+    let findings: Vec<String> = unresolved
+        .iter()
+        .map(|finding| format!("- {}", neutral(finding)))
+        .collect();
+    format!(
+        "The pull request stays a draft: its review left blocking findings open.\n\n{}",
+        findings.join("\n")
+    )
+}
+
+/// `Planning failed: {reason}` or `Implementation failed: {reason}`, or the guardrail's own words.
+pub fn failed(phase: Phase, code: Option<FailureCode>, reason: &str) -> String {
+    let reason = neutral(reason);
+    if code == Some(FailureCode::SensitiveFilesBlocked) {
+        let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
+        return format!("{GUARDRAIL_HEADING}\n\n{details}");
+    }
+    match phase {
+        Phase::Planning => format!("Planning failed: {reason}"),
+        Phase::Implementation => format!("Implementation failed: {reason}"),
+    }
+}
+
+/// The end of a run's log under its label.
+pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
+    format!(
+        "Log excerpt (`{}`):\n\n{}",
+        label.as_str(),
+        fenced(&stripped(excerpt))
+    )
+}
+
+/// What a log excerpt is labelled with. (spec: *Ticket comments posted*)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLabel {
+    ContainerFailed,
+    ContainerTimeout,
+    MachineTimeout,
+    PostPushReviewNotApproved,
+    PrNotFound,
+    SessionFailed,
+}
+
+impl LogLabel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogLabel::ContainerFailed => "container_failed",
+            LogLabel::ContainerTimeout => "container_timeout",
+            LogLabel::MachineTimeout => "machine_timeout",
+            LogLabel::PostPushReviewNotApproved => "post_push_review_not_approved",
+            LogLabel::PrNotFound => "pr_not_found",
+            LogLabel::SessionFailed => "session_failed",
+        }
+    }
+}
+
+pub fn parked(failures: u32) -> String {
+    format!(
+        "Parked after {failures} failures in a row. It is not dispatched again until an operator unparks it in the admin panel."
+    )
+}
+
+/// A person may not be able to run again what failed for want of a reason, so there always is one.
+pub fn reason_or_default(reason: Option<&str>) -> String {
+    match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
+        Some(reason) => reason.to_owned(),
+        None => "the run gave no reason".to_owned(),
+    }
+}
+
+pub fn chat_dispatched(job: &Job) -> ChatMessage {
+    chat(
+        job,
+        format!(
+            "{} started for {}: {}",
+            run_name(job.kind),
+            job.issue.key,
+            job.issue.title
+        ),
+    )
+}
+
+pub fn chat_ended(job: &Job) -> ChatMessage {
+    let what = run_name(job.kind);
+    let how = match &job.state {
+        JobState::Completed => "finished",
+        JobState::ReviewFailed { .. } => "finished with unresolved review findings",
+        JobState::Failed { .. } => "failed",
+        JobState::TimedOut { .. } => "timed out",
+        JobState::Unknown | JobState::Dispatched | JobState::Running => "goes on",
+    };
+    let mut message = chat(
+        job,
+        format!("{what} {how} for {}: {}", job.issue.key, job.issue.title),
+    );
+    if let Some(pull) = &job.pull {
+        message
+            .facts
+            .push(("Pull request".to_owned(), pull.url.clone()));
+    }
+    message.text = match &job.state {
+        JobState::Failed { reason, .. } => Some(reason.chars().take(500).collect()),
+        JobState::TimedOut { reason } => Some(reason.as_str().to_owned()),
+        JobState::ReviewFailed { unresolved } => Some(unresolved.join("\n")),
+        JobState::Completed | JobState::Unknown | JobState::Dispatched | JobState::Running => None,
+    };
+    message
+}
+
+pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
+    chat(
+        job,
+        format!(
+            "{} is parked after {failures} failures: {}",
+            job.issue.key, job.issue.title
+        ),
+    )
+}
+
+fn chat(job: &Job, title: String) -> ChatMessage {
+    ChatMessage {
+        title,
+        title_url: Some(job.issue.url.clone()).filter(|url| !url.is_empty()),
+        facts: vec![
+            ("Repository".to_owned(), job.repo.to_string()),
+            ("Team".to_owned(), job.team.to_string()),
+        ],
+        text: None,
+    }
+}
+
+fn run_name(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Planning => "Planning",
+        JobKind::Implementation => "Implementation",
+        JobKind::GapFill => "Gap fill",
+        JobKind::FollowUp => "Follow-up",
+    }
+}
+
+/// Untrusted text made harmless in Markdown: no mention, no image, no HTML, no closing word that
+/// acts, no command or marker of ours; cut to a length people read.
+pub fn neutral(text: &str) -> String {
+    /// Stands between two characters and shows nothing; a mention broken by it is only text.
+    const WORD_JOINER: char = '\u{2060}';
+    let text = stripped(text);
+    let mut safe = String::with_capacity(text.len());
+    let mut previous = '\n';
+    for character in text.chars().take(MAX_REASON) {
+        match character {
+            '<' => safe.push_str("&lt;"),
+            '@' | '#' => {
+                safe.push(character);
+                safe.push(WORD_JOINER);
+            }
+            '!' => {
+                safe.push('!');
+                safe.push(WORD_JOINER);
+            }
+            '/' if previous == '\n' => {
+                safe.push(WORD_JOINER);
+                safe.push('/');
+            }
+            other => safe.push(other),
+        }
+        previous = character;
+    }
+    if text.chars().nth(MAX_REASON).is_some() {
+        safe.push_str(" […]");
+    }
+    safe
+}
+
+/// Without control characters and without the invisible and bidirectional ones that make text read
+/// differently from what it is.
+pub fn stripped(text: &str) -> String {
+    text.chars()
+        .filter(|character| *character == '\n' || *character == '\t' || is_visible(*character))
+        .collect()
+}
+
+fn is_visible(character: char) -> bool {
+    !character.is_control()
+        && !matches!(
+            character,
+            '\u{00AD}'
+                | '\u{061C}'
+                | '\u{180E}'
+                | '\u{200B}'..='\u{200F}'
+                | '\u{202A}'..='\u{202E}'
+                | '\u{2060}'..='\u{206F}'
+                | '\u{FEFF}'
+                | '\u{FFF9}'..='\u{FFFB}'
+                | '\u{E0000}'..='\u{E007F}'
+        )
+}
+
+/// A code block whose fence is longer than any inside.
+fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{}\n{fence}", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_read_as_the_spec_words_them() {
+        assert_eq!(
+            failed(Phase::Planning, None, "no plan"),
+            "Planning failed: no plan"
+        );
+        assert_eq!(
+            failed(Phase::Implementation, None, "it broke"),
+            "Implementation failed: it broke"
+        );
+        let blocked = "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n- .env: environment and config file";
+        assert_eq!(
+            failed(
+                Phase::Implementation,
+                Some(FailureCode::SensitiveFilesBlocked),
+                blocked
+            ),
+            blocked
+        );
+    }
+
+    #[test]
+    fn untrusted_text_mentions_nobody_and_runs_nothing() {
+        let text = neutral(
+            "@everyone fixes #1 ![x](http://evil) <!-- agent-implement-meta -->\n/agent-implement do\u{202E}it",
+        );
+        for bad in [
+            "@everyone",
+            "#1",
+            "![",
+            "<!--",
+            "\n/agent-implement",
+            "\u{202E}",
+        ] {
+            assert!(!text.contains(bad), "{bad:?} in {text}");
+        }
+        assert!(neutral(&"x".repeat(9_000)).chars().count() < 4_100);
+    }
+
+    #[test]
+    fn a_fence_is_longer_than_any_inside() {
+        let comment = log_excerpt(LogLabel::PrNotFound, "a\n````\nb");
+        assert!(comment.starts_with("Log excerpt (`pr_not_found`):\n\n`````\n"));
+        assert!(comment.ends_with("\n`````"));
+    }
+}

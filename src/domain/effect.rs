@@ -1,1 +1,147 @@
-//! effect
+//! One errand as data: something the outside must be told or made to do.
+//!
+//! Effects are stored in the same commit as the state that owes them and performed by
+//! `flow/deliver` alone, at least once. That is only honest because each is idempotent:
+//!
+//! | effect | doing it twice is doing it once, because |
+//! |---|---|
+//! | start run | its dispatch id stands in the run's name (or is the machine's name): a run that carries it is adopted, and a second is started only when the host is known not to have the first |
+//! | end run | ending an ended run is success |
+//! | move marker | it is set, not toggled; taking off an absent label is success |
+//! | ticket comment | its id is made by us from the effect's id; one that exists is success |
+//! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
+//! | draft flag | it is set, not toggled |
+//! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::{JobId, Repo};
+use super::issue::{IssueRef, Related};
+use super::job::RunHandle;
+use super::mapping::Provider;
+use super::stage::Stage;
+
+/// An errand.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Effect {
+    StartRun {
+        job: JobId,
+        issue: IssueRef,
+        brief: Box<RunBrief>,
+    },
+    EndRun {
+        job: JobId,
+        repo: Repo,
+        run: RunHandle,
+    },
+    MoveMarker {
+        issue: IssueRef,
+        stage: Stage,
+    },
+    TicketComment {
+        issue: IssueRef,
+        body: String,
+    },
+    PullComment {
+        repo: Repo,
+        number: u64,
+        style: PullCommentStyle,
+        body: String,
+    },
+    SetDraft {
+        repo: Repo,
+        number: u64,
+        draft: Draft,
+    },
+    Chat {
+        message: ChatMessage,
+    },
+}
+
+/// What the start of a run needs beyond its job. Lives as long as the effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunBrief {
+    pub workflow_file: String,
+    /// The branch whose copy of the workflow runs: the repository's default branch.
+    pub git_ref: String,
+    pub description: String,
+    pub related: Related,
+    pub provider: Provider,
+    pub pr_number: Option<u64>,
+    pub instruction: Option<String>,
+    pub findings: Option<String>,
+    pub runner_image: Option<String>,
+    pub max_turns: Option<u32>,
+    pub max_iterations: Option<u32>,
+    pub job_timeout_minutes: Option<u32>,
+}
+
+/// How a comment on a pull request relates to earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "style", rename_all = "kebab-case")]
+pub enum PullCommentStyle {
+    /// A comment of its own.
+    New,
+    /// The one comment of this name on the pull request, made or updated in place.
+    Pinned { name: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Draft {
+    Draft,
+    Ready,
+}
+
+/// A chat notification, before either vendor's dress. All text is untrusted until then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatMessage {
+    pub title: String,
+    pub title_url: Option<String>,
+    pub facts: Vec<(String, String)>,
+    pub text: Option<String>,
+}
+
+impl Effect {
+    /// The queue it stands in: effects of one lane are performed strictly in order, lanes side by
+    /// side.
+    pub fn lane(&self) -> String {
+        match self {
+            Effect::StartRun { issue, .. }
+            | Effect::MoveMarker { issue, .. }
+            | Effect::TicketComment { issue, .. } => ticket_lane(issue),
+            Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
+                format!("pull:{repo}#{number}")
+            }
+            Effect::EndRun { job, .. } => format!("run:{job}"),
+            Effect::Chat { .. } => "chat".to_owned(),
+        }
+    }
+
+    /// What it does, in the words of a log line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Effect::StartRun { .. } => "start run",
+            Effect::EndRun { .. } => "end run",
+            Effect::MoveMarker { .. } => "move marker",
+            Effect::TicketComment { .. } => "comment on ticket",
+            Effect::PullComment { .. } => "comment on pull request",
+            Effect::SetDraft { .. } => "set draft flag",
+            Effect::Chat { .. } => "chat message",
+        }
+    }
+}
+
+/// The lane of everything that a ticket is owed.
+pub fn ticket_lane(issue: &IssueRef) -> String {
+    format!("ticket:{}", issue.id)
+}

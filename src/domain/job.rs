@@ -1,1 +1,248 @@
-//! job
+//! One run that we asked for, from its reservation to its end. (spec: *Job status*)
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::caps;
+use super::ids::{JobId, Repo, TeamKey};
+use super::issue::{IssueRef, Phase};
+use super::report::{FailureCode, RunPhase, Usage};
+use super::time::Timestamp;
+
+/// A job.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    pub id: JobId,
+    /// The first job of the issue; planning and implementation of one issue share it.
+    pub group: JobId,
+    pub kind: JobKind,
+    pub issue: IssueRef,
+    pub team: TeamKey,
+    pub repo: Repo,
+    pub runner: RunnerKind,
+    /// A shadow run is watched like any other and owes nothing to the outside.
+    #[serde(default)]
+    pub shadow: bool,
+    #[serde(default)]
+    pub session_image: Option<String>,
+    /// How many dispatches the issue has had, this one included.
+    pub dispatch_number: u32,
+    pub branch: String,
+    /// Whether the run can report to us; without that it is judged by its end alone.
+    pub callbacks: bool,
+    /// How long the run may take, in minutes.
+    pub minutes: u32,
+    pub state: JobState,
+    #[serde(default)]
+    pub run: Option<RunHandle>,
+    #[serde(default)]
+    pub pull: Option<PullRef>,
+    /// The host's own word for how the run ended.
+    #[serde(default)]
+    pub conclusion: Option<String>,
+    pub reserved_at: Timestamp,
+    #[serde(default)]
+    pub dispatched_at: Option<Timestamp>,
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
+    /// When the run was first seen to have ended without having reported.
+    #[serde(default)]
+    pub run_ended_at: Option<Timestamp>,
+    #[serde(default)]
+    pub finished_at: Option<Timestamp>,
+    #[serde(default)]
+    pub usage: Option<Usage>,
+    /// Whether the run's own result was accepted; its token is spent then.
+    #[serde(default)]
+    pub reported: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    Planning,
+    Implementation,
+    GapFill,
+    FollowUp,
+}
+
+impl JobKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobKind::Planning => "planning",
+            JobKind::Implementation => "implementation",
+            JobKind::GapFill => "gap-fill",
+            JobKind::FollowUp => "follow-up",
+        }
+    }
+
+    /// The phase that its run token is good for.
+    pub fn run_phase(self) -> RunPhase {
+        match self {
+            JobKind::Planning => RunPhase::Planning,
+            JobKind::Implementation => RunPhase::Implementation,
+            JobKind::GapFill | JobKind::FollowUp => RunPhase::GapAnalysis,
+        }
+    }
+
+    /// The phase of the issue that this job moves along; none for work on an open pull request.
+    pub fn phase(self) -> Option<Phase> {
+        match self {
+            JobKind::Planning => Some(Phase::Planning),
+            JobKind::Implementation => Some(Phase::Implementation),
+            JobKind::GapFill | JobKind::FollowUp => None,
+        }
+    }
+}
+
+impl From<Phase> for JobKind {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Planning => JobKind::Planning,
+            Phase::Implementation => JobKind::Implementation,
+        }
+    }
+}
+
+/// Where a run executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunnerKind {
+    Ci,
+    Vm,
+    Local,
+}
+
+/// Status of a job, each with what it alone knows. Terminal states never change again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum JobState {
+    /// Reserved; nobody outside knows of it yet.
+    Unknown,
+    Dispatched,
+    Running,
+    Completed,
+    ReviewFailed {
+        unresolved: Vec<String>,
+    },
+    Failed {
+        code: Option<FailureCode>,
+        reason: String,
+    },
+    TimedOut {
+        reason: TimeoutReason,
+    },
+}
+
+impl JobState {
+    /// The spec's word for it.
+    pub fn status(&self) -> &'static str {
+        match self {
+            JobState::Unknown => "unknown",
+            JobState::Dispatched => "dispatched",
+            JobState::Running => "running",
+            JobState::Completed => "completed",
+            JobState::ReviewFailed { .. } => "review_failed",
+            JobState::Failed { .. } => "failed",
+            JobState::TimedOut { .. } => "timed_out",
+        }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            JobState::Unknown | JobState::Dispatched | JobState::Running => false,
+            JobState::Completed
+            | JobState::ReviewFailed { .. }
+            | JobState::Failed { .. }
+            | JobState::TimedOut { .. } => true,
+        }
+    }
+}
+
+/// Why a job timed out. (spec: *Job status*)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeoutReason {
+    ContainerTimeout,
+    MachineTimeout,
+    RunNotFound,
+    TimedOut,
+}
+
+impl TimeoutReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TimeoutReason::ContainerTimeout => "container_timeout",
+            TimeoutReason::MachineTimeout => "machine_timeout",
+            TimeoutReason::RunNotFound => "run_not_found",
+            TimeoutReason::TimedOut => "timed_out",
+        }
+    }
+}
+
+/// How to reach a run at its runner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum RunHandle {
+    Ci { id: u64, url: String },
+    Machine { id: String },
+    Container { id: String },
+}
+
+/// A pull request that a run opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullRef {
+    pub number: u64,
+    pub url: String,
+}
+
+impl PullRef {
+    /// Reads the page address of a pull request, `…/pull/7`.
+    pub fn from_url(url: &str) -> Option<Self> {
+        let (_, number) = url.trim_end_matches('/').rsplit_once("/pull/")?;
+        Some(Self {
+            number: number.parse().ok()?,
+            url: url.to_owned(),
+        })
+    }
+}
+
+impl Job {
+    pub fn is_active(&self) -> bool {
+        !self.state.is_terminal()
+    }
+
+    /// The run's time budget, from its dispatch, with the grace a CI job gets.
+    pub fn time_budget(&self) -> Duration {
+        let budget = Duration::from_secs(u64::from(self.minutes) * 60);
+        match self.runner {
+            RunnerKind::Ci => budget + caps::JOB_TIMEOUT_GRACE,
+            RunnerKind::Vm | RunnerKind::Local => budget,
+        }
+    }
+
+    /// When its tokens stop being good: after any report that could still matter.
+    pub fn tokens_expire_at(&self) -> Timestamp {
+        self.dispatched_at.unwrap_or(self.reserved_at) + self.time_budget() + caps::TOKEN_GRACE
+    }
+
+    /// The deadline that has passed by `now`, if any. A job that is still reserved has none: its
+    /// start is an effect that is retried and given up by itself.
+    pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {
+        let dispatched_at = self.dispatched_at.filter(|_| self.is_active())?;
+        let age = now.since(dispatched_at);
+        if self.run.is_none() && self.state == JobState::Dispatched && age >= caps::RUN_LINK_TIMEOUT
+        {
+            return Some(TimeoutReason::RunNotFound);
+        }
+        (age >= self.time_budget()).then_some(match self.runner {
+            RunnerKind::Ci => TimeoutReason::TimedOut,
+            RunnerKind::Vm => TimeoutReason::MachineTimeout,
+            RunnerKind::Local => TimeoutReason::ContainerTimeout,
+        })
+    }
+}

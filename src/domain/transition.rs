@@ -1,1 +1,579 @@
-//! transition
+//! The life of a job: what happened to it, and what follows.
+//!
+//! [`advance`] is the one pivot of the engine. Everything that happens to a run is an [`Event`];
+//! everything we do about it is an effect that the same commit stores. Two rules hold whatever
+//! comes in whatever order, and a property test keeps them:
+//!
+//! - A terminal state never changes again. What arrives late is refused, with one exception: a run
+//!   that turns out to exist after its job has ended is noted and owed its end.
+//! - A job ends once, and what its end owes is owed once.
+//!
+//! Races, and what was decided:
+//!
+//! - *A report before the start is known* (we crashed between starting a run and noting it): the
+//!   report proves the run; the job ends, and the start that is still owed finds it ended.
+//! - *The run's end before its report*: the report is the truth about the outcome, so the end is
+//!   noted and judged only after a grace (spec is silent; two minutes).
+//! - *A deadline and a report at once*: whichever commits first; the other is refused.
+
+use super::caps;
+use super::comments::{self, LogLabel};
+use super::effect::Effect;
+use super::issue::Phase;
+use super::job::{Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
+use super::report::{FailureCode, Outcome, ResultReport};
+use super::stage::Stage;
+use super::time::Timestamp;
+
+/// Something that happened to a job's run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The runner took the dispatch; some answer with the run itself.
+    Started { run: Option<RunHandle> },
+    /// The runner will not take the dispatch.
+    StartRefused { cause: Cause, reason: String },
+    /// The run was found at its runner.
+    RunSeen { run: RunHandle, activity: Activity },
+    /// The run reported a step.
+    StepReported,
+    /// The run reported its result.
+    ResultReported { report: ResultReport },
+    /// The runner says that the run is over.
+    RunEnded {
+        conclusion: String,
+        pull: Option<PullRef>,
+        log: Option<String>,
+    },
+    /// A time budget ran out.
+    DeadlinePassed {
+        reason: TimeoutReason,
+        log: Option<String>,
+    },
+    /// An operator, or the reaper, took the run away.
+    Destroyed { by: String },
+    /// The issue was closed or deleted.
+    IssueClosed,
+}
+
+/// Whether trying again may help by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    Lasting,
+    Passing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    Waiting,
+    InProgress,
+}
+
+/// What follows from an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Next {
+    pub job: Job,
+    pub owed: Owed,
+}
+
+/// What one commit stores beside the job.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Owed {
+    pub effects: Vec<Effect>,
+    pub dedup: Dedup,
+    pub breaker: Breaker,
+}
+
+/// What becomes of the issue's entry in the dedup window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dedup {
+    #[default]
+    Keep,
+    Clear,
+}
+
+/// What the dispatch breaker learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Breaker {
+    #[default]
+    Nothing,
+    CountFailure,
+    Reset,
+}
+
+/// Why an event changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    AlreadyEnded,
+    NothingNew,
+}
+
+/// Answers the job after `event`, and everything that is owed because of it.
+pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal> {
+    if !job.is_active() {
+        return after_the_end(job, event);
+    }
+    let job = job.clone();
+    match event {
+        Event::Started { run } => started(job, run, now),
+        Event::StartRefused { cause, reason } => match job.state {
+            JobState::Unknown => Ok(fail(
+                job,
+                Ending::failure(None, reason).caused_by(cause),
+                now,
+            )),
+            _ => Err(Refusal::NothingNew),
+        },
+        Event::RunSeen { run, activity } => run_seen(job, run, activity, now),
+        Event::StepReported => match job.state {
+            JobState::Running => Err(Refusal::NothingNew),
+            _ => Ok(run(job, now)),
+        },
+        Event::ResultReported { report } => Ok(report_result(job, report, now)),
+        Event::RunEnded {
+            conclusion,
+            pull,
+            log,
+        } => run_ended(job, conclusion, pull, log, now),
+        Event::DeadlinePassed { reason, log } => Ok(time_out(job, reason, log, now)),
+        Event::Destroyed { by } => Ok(cancel(
+            job,
+            format!("stopped by {by}"),
+            Some(Stage::Triggered),
+            now,
+        )),
+        Event::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), None, now)),
+    }
+}
+
+/// The job has ended, so nothing is left to decide; but a run that shows up only now would go on
+/// for nobody, so it is owed its end, once.
+fn after_the_end(job: &Job, event: Event) -> Result<Next, Refusal> {
+    let found = match event {
+        Event::Started { run } => run,
+        Event::RunSeen { run, .. } => Some(run),
+        _ => None,
+    };
+    let run = found
+        .filter(|_| job.run.is_none())
+        .ok_or(Refusal::AlreadyEnded)?;
+    let mut job = job.clone();
+    job.run = Some(run);
+    let mut owed = Owed::default();
+    end_run(&job, &mut owed);
+    Ok(Next { job, owed })
+}
+
+fn started(mut job: Job, run: Option<RunHandle>, now: Timestamp) -> Result<Next, Refusal> {
+    let news = run.is_some() && job.run.is_none();
+    if news {
+        job.run = run;
+    }
+    if job.state == JobState::Unknown {
+        return Ok(dispatch(job, now));
+    }
+    if news {
+        Ok(Next {
+            job,
+            owed: Owed::default(),
+        })
+    } else {
+        Err(Refusal::NothingNew)
+    }
+}
+
+fn run_seen(
+    mut job: Job,
+    run: RunHandle,
+    activity: Activity,
+    now: Timestamp,
+) -> Result<Next, Refusal> {
+    let news = job.run.is_none();
+    if news {
+        job.run = Some(run);
+    }
+    match (&job.state, activity) {
+        (JobState::Unknown | JobState::Dispatched, Activity::InProgress) => Ok(self::run(job, now)),
+        (JobState::Unknown, Activity::Waiting) => Ok(dispatch(job, now)),
+        _ if news => Ok(Next {
+            job,
+            owed: Owed::default(),
+        }),
+        _ => Err(Refusal::NothingNew),
+    }
+}
+
+/// To `dispatched`: the ticket shows that work is under way.
+fn dispatch(mut job: Job, now: Timestamp) -> Next {
+    job.state = JobState::Dispatched;
+    job.dispatched_at = Some(now);
+    let mut owed = Owed::default();
+    if !job.shadow
+        && let Some(phase) = job.kind.phase()
+    {
+        let stage = match phase {
+            Phase::Planning => Stage::Planning,
+            Phase::Implementation => Stage::Implementing,
+        };
+        owed.effects.push(Effect::MoveMarker {
+            issue: job.issue.clone(),
+            stage,
+        });
+        owed.effects.push(Effect::Chat {
+            message: comments::chat_dispatched(&job),
+        });
+    }
+    Next { job, owed }
+}
+
+/// To `running`, by way of `dispatched` when nobody had noticed the start.
+fn run(job: Job, now: Timestamp) -> Next {
+    let mut next = match job.state {
+        JobState::Unknown => dispatch(job, now),
+        _ => Next {
+            job,
+            owed: Owed::default(),
+        },
+    };
+    next.job.state = JobState::Running;
+    next.job.started_at.get_or_insert(now);
+    next
+}
+
+fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
+    job.reported = true;
+    job.usage = report.usage.or(job.usage);
+    if let (None, RunnerKind::Ci, Some(id)) = (&job.run, job.runner, report.run_id) {
+        job.run = Some(RunHandle::Ci {
+            id,
+            url: String::new(),
+        });
+    }
+    if let Some(pull) = report.pr_url.as_deref().and_then(PullRef::from_url) {
+        job.pull = Some(pull);
+    }
+    let said = if job.shadow {
+        Vec::new()
+    } else {
+        ticket_comments(&job, &report)
+    };
+    let unapproved =
+        report.failure_code == Some(FailureCode::ReviewUnapproved) && job.pull.is_some();
+    let mut next = match report.outcome {
+        Outcome::Success if report.unresolved.is_empty() => complete(job, now),
+        Outcome::Success => review_fail(job, report.unresolved, now),
+        Outcome::Failure if unapproved => review_fail(job, report.unresolved, now),
+        Outcome::Failure => {
+            let reason = comments::reason_or_default(report.failure_reason.as_deref());
+            fail(job, Ending::failure(report.failure_code, reason), now)
+        }
+    };
+    let after_marker = next
+        .owed
+        .effects
+        .iter()
+        .take_while(|e| matches!(e, Effect::MoveMarker { .. }))
+        .count();
+    next.owed.effects.splice(after_marker..after_marker, said);
+    next
+}
+
+fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
+    let comment = |body: &str| Effect::TicketComment {
+        issue: job.issue.clone(),
+        body: comments::stripped(body),
+    };
+    report
+        .comments
+        .iter()
+        .map(|said| comment(&said.body))
+        .collect()
+}
+
+/// The end of a run is judged only when its report had time to come, or cannot come at all.
+fn run_ended(
+    mut job: Job,
+    conclusion: String,
+    pull: Option<PullRef>,
+    log: Option<String>,
+    now: Timestamp,
+) -> Result<Next, Refusal> {
+    let news = job.run_ended_at.is_none();
+    let ended_at = *job.run_ended_at.get_or_insert(now);
+    job.conclusion = Some(conclusion.clone());
+    if job.callbacks && now.since(ended_at) < caps::REPORT_GRACE {
+        return if news {
+            Ok(Next {
+                job,
+                owed: Owed::default(),
+            })
+        } else {
+            Err(Refusal::NothingNew)
+        };
+    }
+    job.pull = pull.or(job.pull);
+    Ok(judge(job, &conclusion, log, now))
+}
+
+fn judge(job: Job, conclusion: &str, log: Option<String>, now: Timestamp) -> Next {
+    let silent = |reason: String, label| Ending {
+        log: log.clone().map(|log| (label, log)),
+        ..Ending::failure(None, reason)
+    };
+    let label = match job.runner {
+        RunnerKind::Local => LogLabel::ContainerFailed,
+        RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
+    };
+    match (conclusion, job.kind) {
+        ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
+        ("success", JobKind::Implementation) if job.pull.is_some() => complete(job, now),
+        ("success", JobKind::Implementation) => fail(
+            job,
+            silent(
+                "the run ended without opening a pull request".to_owned(),
+                LogLabel::PrNotFound,
+            ),
+            now,
+        ),
+        ("success", JobKind::Planning) => fail(
+            job,
+            silent("the run ended without reporting a plan".to_owned(), label),
+            now,
+        ),
+        ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, log, now),
+        ("cancelled", _) => {
+            let cancelled = Ending {
+                code: Some(FailureCode::Cancelled),
+                ..silent("the run was cancelled at its host".to_owned(), label)
+            };
+            fail(job, cancelled, now)
+        }
+        (other, _) => fail(
+            job,
+            silent(
+                format!("the run ended with conclusion {other} and reported no result"),
+                label,
+            ),
+            now,
+        ),
+    }
+}
+
+fn complete(job: Job, now: Timestamp) -> Next {
+    let (mut job, mut owed) = ended(job, JobState::Completed, now);
+    owed.breaker = Breaker::Reset;
+    match job.kind.phase() {
+        Some(Phase::Planning) => {
+            // Out of the way of the implementation dispatch that follows.
+            owed.dedup = Dedup::Clear;
+            owed.effects.push(Effect::MoveMarker {
+                issue: job.issue.clone(),
+                stage: Stage::PlanComplete,
+            });
+        }
+        Some(Phase::Implementation) => pull_opened(&job, &mut owed),
+        None => {}
+    }
+    close(&mut job, owed)
+}
+
+fn review_fail(job: Job, unresolved: Vec<String>, now: Timestamp) -> Next {
+    let state = JobState::ReviewFailed {
+        unresolved: unresolved.clone(),
+    };
+    let (mut job, mut owed) = ended(job, state, now);
+    owed.breaker = Breaker::Reset;
+    if job.kind.phase() == Some(Phase::Implementation) {
+        pull_opened(&job, &mut owed);
+        let body = comments::review_unresolved(&unresolved);
+        owed.effects.push(Effect::TicketComment {
+            issue: job.issue.clone(),
+            body,
+        });
+    }
+    close(&mut job, owed)
+}
+
+fn pull_opened(job: &Job, owed: &mut Owed) {
+    owed.effects.push(Effect::MoveMarker {
+        issue: job.issue.clone(),
+        stage: Stage::PrOpened,
+    });
+    if let Some(pull) = &job.pull {
+        let body = comments::pull_request_opened(pull);
+        owed.effects.push(Effect::TicketComment {
+            issue: job.issue.clone(),
+            body,
+        });
+    }
+}
+
+/// How a run failed.
+struct Ending {
+    code: Option<FailureCode>,
+    reason: String,
+    cause: Cause,
+    log: Option<(LogLabel, String)>,
+}
+
+impl Ending {
+    fn failure(code: Option<FailureCode>, reason: String) -> Self {
+        let cause = match code {
+            Some(FailureCode::ProviderUnavailable | FailureCode::Cancelled) => Cause::Passing,
+            _ => Cause::Lasting,
+        };
+        Self {
+            code,
+            reason,
+            cause,
+            log: None,
+        }
+    }
+
+    fn caused_by(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+}
+
+fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
+    let state = JobState::Failed {
+        code: ending.code,
+        reason: ending.reason.clone(),
+    };
+    let (mut job, mut owed) = ended(job, state, now);
+    owed.dedup = Dedup::Clear;
+    if ending.cause == Cause::Lasting {
+        owed.breaker = Breaker::CountFailure;
+    }
+    failure_effects(&job, ending.code, &ending.reason, ending.log, &mut owed);
+    close(&mut job, owed)
+}
+
+fn time_out(job: Job, reason: TimeoutReason, log: Option<String>, now: Timestamp) -> Next {
+    let label = match (reason, job.runner) {
+        (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local) => LogLabel::ContainerTimeout,
+        (TimeoutReason::MachineTimeout, _) | (_, RunnerKind::Vm) => LogLabel::MachineTimeout,
+        (TimeoutReason::RunNotFound | TimeoutReason::TimedOut, RunnerKind::Ci) => {
+            LogLabel::SessionFailed
+        }
+    };
+    let told = match reason {
+        TimeoutReason::RunNotFound => {
+            "no run was found within 10 minutes of the dispatch".to_owned()
+        }
+        TimeoutReason::TimedOut
+        | TimeoutReason::MachineTimeout
+        | TimeoutReason::ContainerTimeout => {
+            format!(
+                "the run exceeded its time budget of {} minutes",
+                job.minutes
+            )
+        }
+    };
+    let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
+    owed.dedup = Dedup::Clear;
+    owed.breaker = Breaker::CountFailure;
+    failure_effects(&job, None, &told, log.map(|log| (label, log)), &mut owed);
+    end_run(&job, &mut owed);
+    close(&mut job, owed)
+}
+
+fn failure_effects(
+    job: &Job,
+    code: Option<FailureCode>,
+    reason: &str,
+    log: Option<(LogLabel, String)>,
+    owed: &mut Owed,
+) {
+    let Some(phase) = job.kind.phase() else {
+        return;
+    };
+    let stage = match phase {
+        Phase::Planning => Stage::PlanningFailed,
+        Phase::Implementation => Stage::ImplementationFailed,
+    };
+    let comment = |body: String| Effect::TicketComment {
+        issue: job.issue.clone(),
+        body,
+    };
+    owed.effects.push(Effect::MoveMarker {
+        issue: job.issue.clone(),
+        stage,
+    });
+    owed.effects
+        .push(comment(comments::failed(phase, code, reason)));
+    owed.effects
+        .extend(log.map(|(label, log)| comment(comments::log_excerpt(label, &log))));
+}
+
+/// An end that nobody is to blame for: no failure comment, no count, the run itself is ended.
+fn cancel(job: Job, reason: String, marker: Option<Stage>, now: Timestamp) -> Next {
+    let (mut job, mut owed) = ended(
+        job,
+        JobState::Failed {
+            code: Some(FailureCode::Cancelled),
+            reason,
+        },
+        now,
+    );
+    owed.dedup = Dedup::Clear;
+    if job.kind.phase().is_some() {
+        owed.effects.extend(marker.map(|stage| Effect::MoveMarker {
+            issue: job.issue.clone(),
+            stage,
+        }));
+    }
+    end_run(&job, &mut owed);
+    close(&mut job, owed)
+}
+
+fn ended(mut job: Job, state: JobState, now: Timestamp) -> (Job, Owed) {
+    job.state = state;
+    job.finished_at = Some(now);
+    (job, Owed::default())
+}
+
+/// What every end has in common. Work on an open pull request moves no ticket and is told to the
+/// chat only when it failed; a shadow run is told to nobody.
+fn close(job: &mut Job, mut owed: Owed) -> Next {
+    let ticket_run = job.kind.phase().is_some();
+    if !ticket_run {
+        owed.dedup = Dedup::Keep;
+        owed.breaker = Breaker::Nothing;
+    }
+    if ticket_run || job.state != JobState::Completed {
+        owed.effects.push(Effect::Chat {
+            message: comments::chat_ended(job),
+        });
+    }
+    // A machine or container is ours to take down; a CI run ends by itself.
+    if job.runner != RunnerKind::Ci {
+        end_run(job, &mut owed);
+    }
+    if job.shadow {
+        owed.effects
+            .retain(|effect| matches!(effect, Effect::EndRun { .. }));
+        owed.dedup = Dedup::Keep;
+        owed.breaker = Breaker::Nothing;
+    }
+    Next {
+        job: job.clone(),
+        owed,
+    }
+}
+
+fn end_run(job: &Job, owed: &mut Owed) {
+    let owed_already = owed
+        .effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::EndRun { .. }));
+    if let (Some(run), false) = (&job.run, owed_already) {
+        owed.effects.push(Effect::EndRun {
+            job: job.id.clone(),
+            repo: job.repo.clone(),
+            run: run.clone(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,569 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
+use crate::domain::issue::{IssueRef, System};
+use crate::domain::report::{RunComment, RunPhase};
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
+    let dispatched = state != JobState::Unknown;
+    Job {
+        id: JobId::from("01JOB"),
+        group: JobId::from("01JOB"),
+        kind,
+        issue: IssueRef {
+            system: System::A,
+            id: IssueId::from("uuid-1"),
+            key: IssueKey::from("ENG-1"),
+            title: "Title".into(),
+            url: "https://tickets/ENG-1".into(),
+        },
+        team: TeamKey::from("ENG"),
+        repo: Repo::new("acme", "shop"),
+        runner,
+        shadow: false,
+        session_image: None,
+        dispatch_number: 1,
+        branch: "agent-implement/eng-1-title".into(),
+        callbacks: true,
+        minutes: 90,
+        state,
+        run: dispatched.then(|| RunHandle::Ci {
+            id: 5,
+            url: "https://host/run/5".into(),
+        }),
+        pull: None,
+        conclusion: None,
+        reserved_at: NOW - Duration::from_secs(60),
+        dispatched_at: dispatched.then_some(NOW - Duration::from_secs(50)),
+        started_at: None,
+        run_ended_at: None,
+        finished_at: None,
+        usage: None,
+        reported: false,
+    }
+}
+
+fn report(outcome: Outcome) -> ResultReport {
+    ResultReport {
+        phase: RunPhase::Implementation,
+        outcome,
+        pr_url: Some("https://host/acme/shop/pull/7".into()),
+        comments: vec![],
+        failure_reason: Some("it broke".into()),
+        failure_code: None,
+        unresolved: vec![],
+        usage: None,
+        run_id: None,
+    }
+}
+
+fn markers(owed: &Owed) -> Vec<Stage> {
+    let stage = |effect: &Effect| match effect {
+        Effect::MoveMarker { stage, .. } => Some(*stage),
+        _ => None,
+    };
+    owed.effects.iter().filter_map(stage).collect()
+}
+
+fn ticket_says(owed: &Owed) -> Vec<String> {
+    let body = |effect: &Effect| match effect {
+        Effect::TicketComment { body, .. } => Some(body.clone()),
+        _ => None,
+    };
+    owed.effects.iter().filter_map(body).collect()
+}
+
+fn running(kind: JobKind) -> Job {
+    job(kind, RunnerKind::Ci, JobState::Running)
+}
+
+#[test]
+fn a_started_run_shows_on_the_ticket_and_in_the_chat() {
+    for (kind, stage) in [
+        (JobKind::Planning, Stage::Planning),
+        (JobKind::Implementation, Stage::Implementing),
+    ] {
+        let next = advance(
+            &job(kind, RunnerKind::Ci, JobState::Unknown),
+            Event::Started { run: None },
+            NOW,
+        )
+        .unwrap();
+        assert_eq!(next.job.state, JobState::Dispatched);
+        assert_eq!(next.job.dispatched_at, Some(NOW));
+        assert_eq!(markers(&next.owed), [stage]);
+        assert!(
+            next.owed
+                .effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Chat { .. }))
+        );
+    }
+}
+
+#[test]
+fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
+    let failure = || Event::ResultReported {
+        report: report(Outcome::Failure),
+    };
+    let success = || Event::ResultReported {
+        report: report(Outcome::Success),
+    };
+    let blocked = || Event::ResultReported {
+        report: ResultReport {
+            unresolved: vec!["a race".into()],
+            ..report(Outcome::Success)
+        },
+    };
+    let late = || Event::DeadlinePassed {
+        reason: TimeoutReason::TimedOut,
+        log: None,
+    };
+    let link = "Pull request opened: [#7](https://host/acme/shop/pull/7)";
+    let draft =
+        "The pull request stays a draft: its review left blocking findings open.\n\n- a race";
+    let budget = "the run exceeded its time budget of 90 minutes";
+    let rows = [
+        (
+            JobKind::Planning,
+            success(),
+            "completed",
+            vec![Stage::PlanComplete],
+            vec![],
+            Dedup::Clear,
+        ),
+        (
+            JobKind::Planning,
+            failure(),
+            "failed",
+            vec![Stage::PlanningFailed],
+            vec!["Planning failed: it broke".to_owned()],
+            Dedup::Clear,
+        ),
+        (
+            JobKind::Planning,
+            late(),
+            "timed_out",
+            vec![Stage::PlanningFailed],
+            vec![format!("Planning failed: {budget}")],
+            Dedup::Clear,
+        ),
+        (
+            JobKind::Implementation,
+            success(),
+            "completed",
+            vec![Stage::PrOpened],
+            vec![link.to_owned()],
+            Dedup::Keep,
+        ),
+        (
+            JobKind::Implementation,
+            blocked(),
+            "review_failed",
+            vec![Stage::PrOpened],
+            vec![link.to_owned(), draft.to_owned()],
+            Dedup::Keep,
+        ),
+        (
+            JobKind::Implementation,
+            failure(),
+            "failed",
+            vec![Stage::ImplementationFailed],
+            vec!["Implementation failed: it broke".to_owned()],
+            Dedup::Clear,
+        ),
+        (
+            JobKind::Implementation,
+            late(),
+            "timed_out",
+            vec![Stage::ImplementationFailed],
+            vec![format!("Implementation failed: {budget}")],
+            Dedup::Clear,
+        ),
+        (
+            JobKind::GapFill,
+            success(),
+            "completed",
+            vec![],
+            vec![],
+            Dedup::Keep,
+        ),
+        (
+            JobKind::GapFill,
+            failure(),
+            "failed",
+            vec![],
+            vec![],
+            Dedup::Keep,
+        ),
+        (
+            JobKind::FollowUp,
+            late(),
+            "timed_out",
+            vec![],
+            vec![],
+            Dedup::Keep,
+        ),
+    ];
+    for (kind, event, status, stages, said, dedup) in rows {
+        let next = advance(&running(kind), event.clone(), NOW).unwrap();
+        assert_eq!(next.job.state.status(), status, "{kind:?} {event:?}");
+        assert_eq!(next.job.finished_at, Some(NOW));
+        assert_eq!(markers(&next.owed), stages, "{kind:?} {event:?}");
+        assert_eq!(ticket_says(&next.owed), said, "{kind:?} {event:?}");
+        assert_eq!(next.owed.dedup, dedup, "{kind:?} {event:?}");
+    }
+}
+
+#[test]
+fn what_the_run_says_is_posted_in_order_after_the_marker() {
+    let said = ["first", "second"]
+        .map(|body| RunComment { body: body.into() })
+        .to_vec();
+    let report = ResultReport {
+        comments: said,
+        ..report(Outcome::Success)
+    };
+    let next = advance(
+        &running(JobKind::Planning),
+        Event::ResultReported { report },
+        NOW,
+    )
+    .unwrap();
+    assert!(matches!(
+        next.owed.effects[0],
+        Effect::MoveMarker {
+            stage: Stage::PlanComplete,
+            ..
+        }
+    ));
+    assert_eq!(ticket_says(&next.owed), ["first", "second"]);
+}
+
+#[test]
+fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_request() {
+    let ended = |conclusion: &str, pull: Option<PullRef>| Event::RunEnded {
+        conclusion: conclusion.into(),
+        pull,
+        log: Some("the last line".into()),
+    };
+    let noted = advance(
+        &running(JobKind::Implementation),
+        ended("success", None),
+        NOW,
+    )
+    .unwrap();
+    assert_eq!(noted.job.state, JobState::Running);
+    assert!(noted.owed.effects.is_empty());
+    assert_eq!(
+        advance(
+            &noted.job,
+            ended("success", None),
+            NOW + Duration::from_secs(119)
+        ),
+        Err(Refusal::NothingNew)
+    );
+
+    let later = NOW + caps::REPORT_GRACE;
+    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
+    let found = advance(&noted.job, ended("success", pull), later).unwrap();
+    assert_eq!(found.job.state, JobState::Completed);
+    let none = advance(&noted.job, ended("success", None), later).unwrap();
+    assert_eq!(none.job.state.status(), "failed");
+    assert!(ticket_says(&none.owed)[1].starts_with("Log excerpt (`pr_not_found`)"));
+    for (conclusion, status) in [
+        ("timed_out", "timed_out"),
+        ("cancelled", "failed"),
+        ("startup_failure", "failed"),
+    ] {
+        let next = advance(&noted.job, ended(conclusion, None), later).unwrap();
+        assert_eq!(next.job.state.status(), status, "{conclusion}");
+    }
+}
+
+#[test]
+fn without_callbacks_the_end_is_judged_at_once() {
+    let mut silent = running(JobKind::Implementation);
+    silent.callbacks = false;
+    let event = Event::RunEnded {
+        conclusion: "success".into(),
+        pull: None,
+        log: None,
+    };
+    assert_eq!(
+        advance(&silent, event, NOW).unwrap().job.state.status(),
+        "failed"
+    );
+}
+
+#[test]
+fn passing_causes_and_cancelled_runs_do_not_count_against_the_breaker() {
+    let refused = |cause| Event::StartRefused {
+        cause,
+        reason: "no".into(),
+    };
+    let fresh = job(JobKind::Implementation, RunnerKind::Ci, JobState::Unknown);
+    assert_eq!(
+        advance(&fresh, refused(Cause::Lasting), NOW)
+            .unwrap()
+            .owed
+            .breaker,
+        Breaker::CountFailure
+    );
+    assert_eq!(
+        advance(&fresh, refused(Cause::Passing), NOW)
+            .unwrap()
+            .owed
+            .breaker,
+        Breaker::Nothing
+    );
+    let down = ResultReport {
+        failure_code: Some(FailureCode::ProviderUnavailable),
+        ..report(Outcome::Failure)
+    };
+    let next = advance(
+        &running(JobKind::Implementation),
+        Event::ResultReported { report: down },
+        NOW,
+    )
+    .unwrap();
+    assert_eq!(next.owed.breaker, Breaker::Nothing);
+    let destroyed = advance(
+        &running(JobKind::Implementation),
+        Event::Destroyed { by: "ann".into() },
+        NOW,
+    )
+    .unwrap();
+    assert_eq!(
+        (destroyed.owed.breaker, destroyed.owed.dedup),
+        (Breaker::Nothing, Dedup::Clear)
+    );
+    assert_eq!(
+        markers(&destroyed.owed),
+        [Stage::Triggered],
+        "the in-progress marker goes, the trigger stays"
+    );
+}
+
+#[test]
+fn a_run_found_after_the_end_is_owed_its_end_once() {
+    let mut gone = job(
+        JobKind::Implementation,
+        RunnerKind::Ci,
+        JobState::TimedOut {
+            reason: TimeoutReason::RunNotFound,
+        },
+    );
+    gone.run = None;
+    let seen = || Event::RunSeen {
+        run: RunHandle::Ci {
+            id: 9,
+            url: "u".into(),
+        },
+        activity: Activity::InProgress,
+    };
+    let next = advance(&gone, seen(), NOW).unwrap();
+    assert_eq!(next.job.state, gone.state);
+    assert!(matches!(next.owed.effects[..], [Effect::EndRun { .. }]));
+    assert_eq!(advance(&next.job, seen(), NOW), Err(Refusal::AlreadyEnded));
+}
+
+#[test]
+fn a_shadow_run_owes_nothing_but_its_own_end() {
+    let mut shadow = job(JobKind::Implementation, RunnerKind::Vm, JobState::Running);
+    shadow.shadow = true;
+    shadow.run = Some(RunHandle::Machine { id: "m1".into() });
+    let next = advance(
+        &shadow,
+        Event::ResultReported {
+            report: report(Outcome::Failure),
+        },
+        NOW,
+    )
+    .unwrap();
+    assert!(matches!(next.owed.effects[..], [Effect::EndRun { .. }]));
+    assert_eq!(
+        (next.owed.dedup, next.owed.breaker),
+        (Dedup::Keep, Breaker::Nothing)
+    );
+}
+
+fn any_state() -> impl Strategy<Value = JobState> {
+    prop_oneof![
+        Just(JobState::Unknown),
+        Just(JobState::Dispatched),
+        Just(JobState::Running),
+        Just(JobState::Completed),
+        Just(JobState::ReviewFailed {
+            unresolved: vec!["x".into()]
+        }),
+        Just(JobState::Failed {
+            code: None,
+            reason: "r".into()
+        }),
+        Just(JobState::TimedOut {
+            reason: TimeoutReason::MachineTimeout
+        }),
+    ]
+}
+
+fn any_job() -> impl Strategy<Value = Job> {
+    let kinds = prop_oneof![
+        Just(JobKind::Planning),
+        Just(JobKind::Implementation),
+        Just(JobKind::GapFill),
+        Just(JobKind::FollowUp)
+    ];
+    let runners = prop_oneof![
+        Just(RunnerKind::Ci),
+        Just(RunnerKind::Vm),
+        Just(RunnerKind::Local)
+    ];
+    (
+        kinds,
+        runners,
+        any_state(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(kind, runner, state, shadow, callbacks, linked)| {
+            let mut job = job(kind, runner, state);
+            job.shadow = shadow;
+            job.callbacks = callbacks;
+            if !linked {
+                job.run = None;
+            }
+            job
+        })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let run = RunHandle::Ci {
+        id: 9,
+        url: "u".into(),
+    };
+    let pull = PullRef::from_url("https://host/acme/shop/pull/8");
+    const WORDS: [&str; 6] = [
+        "success",
+        "failure",
+        "cancelled",
+        "timed_out",
+        "neutral",
+        "gone",
+    ];
+    const REASONS: [TimeoutReason; 4] = [
+        TimeoutReason::ContainerTimeout,
+        TimeoutReason::MachineTimeout,
+        TimeoutReason::RunNotFound,
+        TimeoutReason::TimedOut,
+    ];
+    const CODES: [Option<FailureCode>; 4] = [
+        None,
+        Some(FailureCode::SensitiveFilesBlocked),
+        Some(FailureCode::ReviewUnapproved),
+        Some(FailureCode::ProviderUnavailable),
+    ];
+    prop_oneof![
+        prop_oneof![Just(None), Just(Some(run.clone()))].prop_map(|run| Event::Started { run }),
+        prop_oneof![Just(Cause::Lasting), Just(Cause::Passing)].prop_map(|cause| {
+            Event::StartRefused {
+                cause,
+                reason: "no".into(),
+            }
+        }),
+        prop_oneof![Just(Activity::Waiting), Just(Activity::InProgress)].prop_map(
+            move |activity| Event::RunSeen {
+                run: run.clone(),
+                activity
+            }
+        ),
+        Just(Event::StepReported),
+        (
+            any::<bool>(),
+            any::<bool>(),
+            prop::sample::select(&CODES[..]),
+            any::<bool>()
+        )
+            .prop_map(|(good, opened, failure_code, blocked)| {
+                let outcome = if good {
+                    Outcome::Success
+                } else {
+                    Outcome::Failure
+                };
+                let mut said = report(outcome);
+                said.pr_url = said.pr_url.filter(|_| opened);
+                said.failure_code = failure_code;
+                said.unresolved = if blocked { vec!["b".into()] } else { vec![] };
+                Event::ResultReported { report: said }
+            }),
+        (prop::sample::select(&WORDS[..]), any::<bool>()).prop_map(move |(word, opened)| {
+            Event::RunEnded {
+                conclusion: word.into(),
+                pull: pull.clone().filter(|_| opened),
+                log: Some("log".into()),
+            }
+        }),
+        prop::sample::select(&REASONS[..])
+            .prop_map(|reason| Event::DeadlinePassed { reason, log: None }),
+        Just(Event::Destroyed { by: "op".into() }),
+        Just(Event::IssueClosed),
+    ]
+}
+
+fn rank(state: &JobState) -> u8 {
+    match state {
+        JobState::Unknown => 0,
+        JobState::Dispatched => 1,
+        JobState::Running => 2,
+        _ => 3,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// One step, from every state by every event.
+    #[test]
+    fn one_step_keeps_the_rules(job in any_job(), event in any_event(), seconds in 0u64..10_000) {
+        let now = NOW + Duration::from_secs(seconds);
+        let Ok(next) = advance(&job, event.clone(), now) else { return Ok(()) };
+        prop_assert!(rank(&next.job.state) >= rank(&job.state), "a job never goes back");
+        if !job.is_active() {
+            prop_assert_eq!(&next.job.state, &job.state, "a terminal state never changes");
+            let only_its_end = next.owed.effects.iter().all(|effect| matches!(effect, Effect::EndRun { .. }));
+            prop_assert!(only_its_end);
+        }
+        prop_assert_eq!(next.job.finished_at.is_some(), job.finished_at.is_some() || (job.is_active() && !next.job.is_active()));
+        prop_assert!(markers(&next.owed).len() <= 1);
+        if job.kind.phase().is_none() || job.shadow {
+            prop_assert!(markers(&next.owed).is_empty());
+            prop_assert_eq!(next.owed.dedup, Dedup::Keep);
+        }
+        let failed = matches!(next.job.state, JobState::Failed { .. } | JobState::TimedOut { .. });
+        if job.is_active() && failed && job.kind.phase().is_some() && !job.shadow {
+            prop_assert_eq!(next.owed.dedup, Dedup::Clear, "a failed run frees its issue");
+        }
+    }
+
+    /// A life: whatever comes in whatever order, a job ends at most once.
+    #[test]
+    fn a_life_ends_once(job in any_job(), events in prop::collection::vec((any_event(), 0u64..4_000), 1..30)) {
+        let mut job = job;
+        let mut now = NOW;
+        let mut ends = u32::from(!job.is_active());
+        for (event, seconds) in events {
+            now = now + Duration::from_secs(seconds);
+            if let Ok(next) = advance(&job, event, now) {
+                ends += u32::from(job.is_active() && !next.job.is_active());
+                job = next.job;
+            }
+        }
+        prop_assert!(ends <= 1);
+    }
+}
