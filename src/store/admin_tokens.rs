@@ -1,0 +1,34 @@
+//! Who is signed in to the admin API. Only hashes of tokens are stored.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::time::Timestamp;
+
+use super::StoreResult;
+use super::shelf::{Rows, WriteTx};
+use super::tables::ADMIN_TOKENS;
+
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdminToken {
+    pub expires_at: Timestamp,
+}
+
+pub fn get(tx: &impl Rows, hash: &str) -> StoreResult<Option<AdminToken>> {
+    ADMIN_TOKENS.get(tx, hash)
+}
+
+/// Stores a token and forgets those that have expired.
+pub fn put(tx: &WriteTx<'_>, hash: &str, token: &AdminToken, now: Timestamp) -> StoreResult<()> {
+    let tokens = ADMIN_TOKENS.collect(tx, .., |hash, token| (hash.to_owned(), token))?;
+    for (expired, _) in tokens.iter().filter(|(_, token)| token.expires_at <= now) {
+        ADMIN_TOKENS.remove(tx, expired.as_str())?;
+    }
+    ADMIN_TOKENS.put(tx, hash, token)
+}
+
+/// Whether there was such a token.
+pub fn remove(tx: &WriteTx<'_>, hash: &str) -> StoreResult<bool> {
+    ADMIN_TOKENS.remove(tx, hash)
+}

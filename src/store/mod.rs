@@ -1,0 +1,167 @@
+//! FLOOR 2: what must not be forgotten.
+//!
+//! One redb file, opened by one process. Rows are JSON in typed shelves ([`tables`] lists them
+//! all); every write goes through one thread that commits in groups ([`writer`]). Closures that
+//! read or write are synchronous, so no transaction can ever wait for the network.
+//!
+//! Absent on purpose: any rule about jobs or tickets. This floor stores what it is told.
+
+pub mod admin_tokens;
+pub mod dedup;
+pub mod jobs;
+pub mod ledger;
+pub mod mappings;
+pub mod outbox;
+pub mod parked;
+pub mod steps;
+
+mod migrations;
+mod shelf;
+mod tables;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase};
+use tokio::sync::Notify;
+
+pub use shelf::{ReadTx, Rows, WriteTx};
+pub use writer::Stats;
+
+/// Memory that redb may use for pages. Its own default is a gigabyte.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// The file inside the data directory.
+pub const FILE_NAME: &str = "agent-implement.redb";
+
+pub type StoreResult<T> = Result<T, StoreError>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store: {0}")]
+    Db(Box<redb::Error>),
+    #[error("the row {key} of the table {table} cannot be read: {source}")]
+    Corrupt {
+        table: &'static str,
+        key: String,
+        source: serde_json::Error,
+    },
+    /// A commit failed. Whether its writes are on disk is unknown until the store is opened again.
+    #[error(
+        "the store could not write; whether the last change was kept is known only after a restart"
+    )]
+    Lost,
+    #[error(
+        "the store {path} is in use (a possible cause is another agent-implement running on the same data directory)"
+    )]
+    InUse { path: String },
+    #[error(
+        "the store was written by a newer version (schema {found}, this version knows {known}); install that version again"
+    )]
+    TooNew { found: u64, known: u64 },
+    #[error("opening the store {path}: {source}")]
+    Open {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("a write panicked and was undone")]
+    Panicked,
+}
+
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        StoreError::Db(Box::new(error.into()))
+    }
+}
+
+/// A handle to the store; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    db: Arc<Database>,
+    writer: writer::Writer,
+}
+
+impl Store {
+    /// Opens the store in `dir`, making the directory and the file when they are missing, and
+    /// brings an older schema up to date.
+    pub fn open(dir: &Path) -> StoreResult<Self> {
+        let path = dir.join(FILE_NAME);
+        let shown = path.display().to_string();
+        std::fs::create_dir_all(dir).map_err(|source| StoreError::Open {
+            path: shown.clone(),
+            source,
+        })?;
+        let opened = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create(&path);
+        Self::with(opened.map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: shown },
+            other => other.into(),
+        })?)
+    }
+
+    /// A store that lives in memory, for tests of the floors above.
+    pub fn in_memory() -> StoreResult<Self> {
+        let backend = redb::backends::InMemoryBackend::new();
+        Self::with(
+            Database::builder()
+                .set_cache_size(CACHE_BYTES)
+                .create_with_backend(backend)?,
+        )
+    }
+
+    fn with(db: Database) -> StoreResult<Self> {
+        migrations::bring_up_to_date(&db)?;
+        let db = Arc::new(db);
+        Ok(Self {
+            writer: writer::Writer::start(Arc::clone(&db)),
+            db,
+        })
+    }
+
+    /// Runs `f` on a snapshot. For point reads and short ranges; it blocks the caller's thread.
+    pub fn read<T>(&self, f: impl FnOnce(&ReadTx) -> StoreResult<T>) -> StoreResult<T> {
+        f(&ReadTx::new(self.db.begin_read()?))
+    }
+
+    /// Runs a long read on a snapshot, off the threads that serve requests.
+    pub async fn read_long<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let store = self.clone();
+        tokio::task::spawn_blocking(move || store.read(f))
+            .await
+            .unwrap_or(Err(StoreError::Panicked))
+    }
+
+    /// Runs `f` in the write transaction and answers once it is durably committed. A closure that
+    /// fails leaves no trace. It may be run more than once, when a neighbour in the same commit
+    /// fails; only the last run counts. A dropped future does not undo the write.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.writer.submit(f).await
+    }
+
+    /// Rung after a commit that added an effect to the outbox.
+    pub fn outbox_bell(&self) -> &Notify {
+        self.writer.outbox_bell()
+    }
+
+    /// Resolves when a commit has failed and the process must end to find out what is true.
+    pub async fn lost(&self) {
+        self.writer.lost().await;
+    }
+
+    /// Whether writes are still possible.
+    pub fn is_healthy(&self) -> bool {
+        self.writer.is_healthy()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.writer.stats()
+    }
+}

@@ -1,0 +1,47 @@
+//! Failures in a row, and the issues that the dispatch breaker parked because of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::ids::{IssueId, Repo};
+use crate::domain::issue::{IssueRef, Phase};
+use crate::domain::time::Timestamp;
+
+use super::StoreResult;
+use super::shelf::{Rows, WriteTx};
+use super::tables::{BREAKER, PARKED};
+
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Parked {
+    pub issue: IssueRef,
+    pub repo: Repo,
+    pub phase: Phase,
+    pub failures: u32,
+    pub last_conclusion: String,
+    pub parked_at: Timestamp,
+}
+
+/// Counts one more failure and answers how many there are in a row.
+pub fn count_failure(tx: &WriteTx<'_>, issue: &IssueId, phase: Phase) -> StoreResult<u32> {
+    let key = (issue.as_str(), phase.as_str());
+    let failures = BREAKER.get(tx, key)?.unwrap_or(0).saturating_add(1);
+    BREAKER.put(tx, key, &failures)?;
+    Ok(failures)
+}
+
+pub fn reset_failures(tx: &WriteTx<'_>, issue: &IssueId, phase: Phase) -> StoreResult<bool> {
+    BREAKER.remove(tx, (issue.as_str(), phase.as_str()))
+}
+
+pub fn park(tx: &WriteTx<'_>, parked: &Parked) -> StoreResult<()> {
+    PARKED.put(tx, parked.issue.id.as_str(), parked)
+}
+
+pub fn get(tx: &impl Rows, issue: &IssueId) -> StoreResult<Option<Parked>> {
+    PARKED.get(tx, issue.as_str())
+}
+
+pub fn all(tx: &impl Rows) -> StoreResult<Vec<Parked>> {
+    PARKED.collect(tx, .., |_, parked| parked)
+}

@@ -1,0 +1,74 @@
+//! Every table there is. Names carry a generation, so that a change of shape can read the old one.
+
+use redb::WriteTransaction;
+use serde_json::Value;
+
+use crate::domain::job::Job;
+use crate::domain::mapping::Mapping;
+use crate::domain::report::Step;
+
+use super::StoreResult;
+use super::admin_tokens::AdminToken;
+use super::dedup::DedupEntry;
+use super::ledger::LedgerRow;
+use super::outbox::Errand;
+use super::parked::Parked;
+use super::shelf::Shelf;
+
+/// Name -> schema version, counters. A handful.
+pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
+
+/// Team key -> mapping. Written by operators; as many as there are projects.
+pub const MAPPINGS: Shelf<&str, Mapping> = Shelf::new("mappings-1");
+
+/// Job id (sorts by time) -> job. Written by every event of a run; never removed.
+pub const JOBS: Shelf<&str, Job> = Shelf::new("jobs-1");
+/// Job id, while the job is active. As many as there are runs.
+pub const JOBS_ACTIVE: Shelf<&str, ()> = Shelf::new("jobs-active-1");
+/// (Issue id, job id). Grows with the jobs.
+pub const JOBS_BY_ISSUE: Shelf<(&str, &str), ()> = Shelf::new("jobs-by-issue-1");
+/// (Repository, pull request number, job id). Grows with the jobs.
+pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-1");
+
+/// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
+pub const STEPS: Shelf<(&str, &str), Step> = Shelf::new("steps-1");
+
+/// Issue id -> when it was dispatched. Removed as the dedup rules say.
+pub const DEDUP: Shelf<&str, DedupEntry> = Shelf::new("dedup-1");
+
+/// (Issue id, phase) -> failures in a row. Removed by a success.
+pub const BREAKER: Shelf<(&str, &str), u32> = Shelf::new("breaker-1");
+/// Issue id -> why it is parked. Removed by an operator.
+pub const PARKED: Shelf<&str, Parked> = Shelf::new("parked-1");
+
+/// Issue key -> its last decision and the ones before. Written when a decision changes.
+pub const LEDGER: Shelf<&str, LedgerRow> = Shelf::new("ledger-1");
+
+/// (Lane, sequence) -> errand that is owed. Short: what the outside has not taken yet.
+pub const OUTBOX: Shelf<(&str, u64), Errand> = Shelf::new("outbox-1");
+/// (Due in milliseconds, lane) -> sequence of the lane's first errand. One row for each lane.
+pub const OUTBOX_HEADS: Shelf<(u64, &str), u64> = Shelf::new("outbox-heads-1");
+/// Sequence -> errand that was given up. Removed by operators.
+pub const OUTBOX_DEAD: Shelf<u64, Errand> = Shelf::new("outbox-dead-1");
+
+/// Hash of an admin token -> when it expires. Swept when a token is issued.
+pub const ADMIN_TOKENS: Shelf<&str, AdminToken> = Shelf::new("admin-tokens-1");
+
+/// Makes all of them, so that a snapshot never meets a missing table.
+pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
+    META.create(tx)?;
+    MAPPINGS.create(tx)?;
+    JOBS.create(tx)?;
+    JOBS_ACTIVE.create(tx)?;
+    JOBS_BY_ISSUE.create(tx)?;
+    JOBS_BY_PULL.create(tx)?;
+    STEPS.create(tx)?;
+    DEDUP.create(tx)?;
+    BREAKER.create(tx)?;
+    PARKED.create(tx)?;
+    LEDGER.create(tx)?;
+    OUTBOX.create(tx)?;
+    OUTBOX_HEADS.create(tx)?;
+    OUTBOX_DEAD.create(tx)?;
+    ADMIN_TOKENS.create(tx)
+}

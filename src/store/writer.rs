@@ -1,0 +1,332 @@
+//! The one writer: durable group commit.
+//!
+//! Closures queue up while a commit is on its way to the disk; the next transaction runs all that
+//! wait and commits once, so that a hundred writers cost one fsync. Nobody is answered before the
+//! commit that holds their write.
+//!
+//! A closure that fails must leave no trace and must not fail its neighbours, but redb can undo
+//! only a whole transaction. So a closure that fails before it wrote anything is simply answered;
+//! one that had already written has the transaction abandoned and its neighbours run again without
+//! it.
+//!
+//! A commit that fails may or may not be on disk. Nothing sensible can follow it in this process:
+//! everybody is told [`StoreError::Lost`], and the process ends and looks again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redb::Database;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::shelf::WriteTx;
+use super::{StoreError, StoreResult};
+
+/// How many closures may share a commit? Bounds the memory of a transaction.
+const MAX_GROUP: usize = 1024;
+
+/// How many closures may wait? Beyond it, callers wait to be queued.
+const QUEUE: usize = 8192;
+
+#[derive(Clone)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Work>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    outbox_bell: Notify,
+    lost: AtomicBool,
+    lost_bell: Notify,
+    writes: AtomicU64,
+    commits: AtomicU64,
+}
+
+/// How often the store was written to since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    pub writes: u64,
+    /// Each is one fsync.
+    pub commits: u64,
+}
+
+impl Writer {
+    pub(super) fn start(db: Arc<Database>) -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let shared = Arc::new(Shared::default());
+        let thread = Thread {
+            db,
+            waiting,
+            shared: Arc::clone(&shared),
+        };
+        let started = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || thread.run());
+        if started.is_err() {
+            shared.lose();
+        }
+        Self { queue, shared }
+    }
+
+    pub(super) async fn submit<T: Send + 'static>(
+        &self,
+        f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let (reply, answer) = oneshot::channel();
+        let work = Pending {
+            f,
+            result: None,
+            reply: Some(reply),
+        };
+        self.queue
+            .send(Box::new(work))
+            .await
+            .map_err(|_| StoreError::Lost)?;
+        answer.await.unwrap_or(Err(StoreError::Lost))
+    }
+
+    pub(super) fn outbox_bell(&self) -> &Notify {
+        &self.shared.outbox_bell
+    }
+
+    pub(super) async fn lost(&self) {
+        let rung = self.shared.lost_bell.notified();
+        tokio::pin!(rung);
+        rung.as_mut().enable();
+        if self.is_healthy() {
+            rung.await;
+        }
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        !self.shared.lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            writes: self.shared.writes.load(Ordering::Relaxed),
+            commits: self.shared.commits.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Shared {
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.lost_bell.notify_waiters();
+    }
+}
+
+/// A closure in the queue, whatever it answers.
+trait Work: Send {
+    /// Runs the closure and keeps what it answered.
+    fn run(&mut self, tx: &WriteTx<'_>) -> Ran;
+    fn has_failed(&self) -> bool;
+    /// Answers the caller.
+    fn settle(self: Box<Self>, commit: Commit);
+}
+
+enum Ran {
+    Well,
+    Badly,
+}
+
+#[derive(Clone, Copy)]
+enum Commit {
+    Done,
+    Unknown,
+}
+
+struct Pending<F, T> {
+    f: F,
+    result: Option<StoreResult<T>>,
+    reply: Option<oneshot::Sender<StoreResult<T>>>,
+}
+
+impl<T, F> Work for Pending<F, T>
+where
+    T: Send,
+    F: FnMut(&WriteTx<'_>) -> StoreResult<T> + Send,
+{
+    fn run(&mut self, tx: &WriteTx<'_>) -> Ran {
+        let result =
+            catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
+        let ran = if result.is_ok() {
+            Ran::Well
+        } else {
+            Ran::Badly
+        };
+        self.result = Some(result);
+        ran
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.result, Some(Err(_)))
+    }
+
+    fn settle(mut self: Box<Self>, commit: Commit) {
+        let answer = match (commit, self.result.take()) {
+            (_, Some(Err(error))) => Err(error),
+            (Commit::Done, Some(Ok(value))) => Ok(value),
+            (Commit::Unknown, _) | (_, None) => Err(StoreError::Lost),
+        };
+        if let Some(reply) = self.reply.take() {
+            // The caller may have gone away; the write stands all the same.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+struct Thread {
+    db: Arc<Database>,
+    waiting: mpsc::Receiver<Box<dyn Work>>,
+    shared: Arc<Shared>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut group: Vec<Box<dyn Work>> = Vec::new();
+        while self.waiting.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
+            let healthy = !self.shared.lost.load(Ordering::Acquire);
+            let commit = if healthy {
+                self.commit(&mut group)
+            } else {
+                Commit::Unknown
+            };
+            for work in group.drain(..) {
+                work.settle(commit);
+            }
+        }
+    }
+
+    fn commit(&self, group: &mut [Box<dyn Work>]) -> Commit {
+        match self.try_commit(group) {
+            Ok(()) => Commit::Done,
+            Err(error) => {
+                tracing::error!(%error, "The store could not commit. Stopping: what is on disk is known only after a restart.");
+                self.shared.lose();
+                Commit::Unknown
+            }
+        }
+    }
+
+    fn try_commit(&self, group: &mut [Box<dyn Work>]) -> StoreResult<()> {
+        loop {
+            let mut tx = self.db.begin_write()?;
+            tx.set_quick_repair(true);
+            let Some(done) = run_all(&tx, group) else {
+                tx.abort()?;
+                continue;
+            };
+            if done.writes == 0 {
+                tx.abort()?;
+                return Ok(());
+            }
+            tx.commit()?;
+            self.shared.commits.fetch_add(1, Ordering::Relaxed);
+            self.shared
+                .writes
+                .fetch_add(done.closures, Ordering::Relaxed);
+            if done.owes {
+                self.shared.outbox_bell.notify_one();
+            }
+            return Ok(());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    closures: u64,
+    writes: u64,
+    owes: bool,
+}
+
+/// Runs every closure that has not failed before. None when one failed after it had written: the
+/// transaction holds its traces and must be abandoned.
+fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> Option<Done> {
+    let mut done = Done::default();
+    for work in group.iter_mut().filter(|work| !work.has_failed()) {
+        let view = WriteTx::new(tx);
+        match work.run(&view) {
+            Ran::Well => {
+                done.closures += u64::from(view.writes() > 0);
+                done.writes += view.writes();
+                done.owes |= view.owes();
+            }
+            Ran::Badly if view.writes() == 0 => {}
+            Ran::Badly => return None,
+        }
+    }
+    Some(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Store;
+    use super::super::tables::META;
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn many_writers_share_commits_and_all_are_kept() {
+        let store = Store::in_memory().unwrap();
+        let before = store.stats().commits;
+        let writers: Vec<_> = (0..500)
+            .map(|n| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    store
+                        .write(move |tx| META.put(tx, format!("k{n}").as_str(), &json!(n)))
+                        .await
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await.unwrap().unwrap();
+        }
+        for n in 0..500 {
+            assert_eq!(
+                store
+                    .read(|tx| META.get(tx, format!("k{n}").as_str()))
+                    .unwrap(),
+                Some(json!(n))
+            );
+        }
+        let stats = store.stats();
+        assert_eq!(stats.writes, 500);
+        assert!(stats.commits - before < 500, "{} commits", stats.commits);
+    }
+
+    #[tokio::test]
+    async fn a_failing_closure_leaves_no_trace_and_spares_its_neighbours() {
+        let store = Store::in_memory().unwrap();
+        let slow = store.write(|tx| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            META.put(tx, "first", &json!(1))
+        });
+        let good = store.write(|tx| META.put(tx, "good", &json!(2)));
+        let bad = store.write(|tx| -> StoreResult<()> {
+            META.put(tx, "bad", &json!(3))?;
+            Err(StoreError::Panicked)
+        });
+        let panics = store.write(|tx| -> StoreResult<()> {
+            META.put(tx, "worse", &json!(4))?;
+            panic!("on purpose")
+        });
+        let (slow, good, bad, panics) = tokio::join!(slow, good, bad, panics);
+        assert!(slow.is_ok() && good.is_ok());
+        assert!(bad.is_err() && panics.is_err());
+        let kept = store
+            .read(|tx| META.collect(tx, .., |key, _| key.to_owned()))
+            .unwrap();
+        assert_eq!(
+            kept.iter()
+                .filter(|key| *key != "schema")
+                .collect::<Vec<_>>(),
+            ["first", "good"]
+        );
+        assert!(store.is_healthy());
+    }
+}
