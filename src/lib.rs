@@ -2,6 +2,15 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod domain;
+pub mod keys;
+
+pub mod wire;
+
+pub mod chat;
+pub mod scm;
+pub mod ticketing;
+
+pub mod runners;
 
 pub mod store;
 
