@@ -1,0 +1,175 @@
+//! Everything the engine holds: handles, no behaviour.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::chat::Chat;
+use crate::clock::Clock;
+use crate::config::{Config, GitHubCredentials};
+use crate::crash::CrashPlan;
+use crate::domain::issue::System;
+use crate::domain::time::Timestamp;
+use crate::keys::app_jwt::AppKey;
+use crate::keys::run_token::RunTokens;
+use crate::scm::{Credentials, GitHub};
+use crate::store::Store;
+use crate::ticketing::{Account, Linear};
+use crate::wire::{Client, Redactor};
+
+/// The engine's handles; cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Handles>);
+
+pub struct Handles {
+    pub config: Config,
+    pub store: Store,
+    pub clock: Clock,
+    /// The ticketing accounts that are configured.
+    pub ticketing: Vec<Account>,
+    pub github: Option<GitHub>,
+    pub chat: Option<Chat>,
+    /// None without a secret to sign them with.
+    pub run_tokens: Option<RunTokens>,
+    pub redactor: Redactor,
+    pub pace: Pace,
+    pub crash: CrashPlan,
+    pub bells: Bells,
+    pub pulse: Pulse,
+}
+
+impl Deref for App {
+    type Target = Handles;
+
+    fn deref(&self) -> &Handles {
+        &self.0
+    }
+}
+
+/// Waking a task before its period is over.
+#[derive(Default)]
+pub struct Bells {
+    pub poll: Notify,
+    pub watch: Notify,
+}
+
+/// That the engine is alive: how many polls it made and when the last one ended.
+#[derive(Default)]
+pub struct Pulse {
+    polls: AtomicU64,
+    last_poll_at: AtomicU64,
+}
+
+impl Pulse {
+    pub fn poll_ended(&self, at: Timestamp) {
+        self.last_poll_at.store(at.as_millis(), Ordering::Relaxed);
+        self.polls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    pub fn last_poll_at(&self) -> Option<Timestamp> {
+        Some(self.last_poll_at.load(Ordering::Relaxed))
+            .filter(|at| *at > 0)
+            .map(Timestamp::from_millis)
+    }
+}
+
+/// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
+/// of the demo, allow a quicker one.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How often are open runs looked at?
+    pub watch: Duration,
+    /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
+    pub run_appears_within: Duration,
+    /// How long is the first wait before an effect is tried again? It doubles each time.
+    pub first_retry: Duration,
+    /// How long is the longest?
+    pub longest_retry: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            watch: Duration::from_secs(15),
+            run_appears_within: Duration::from_secs(20),
+            first_retry: Duration::from_secs(1),
+            longest_retry: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// What differs between a service, a demo and a test.
+#[derive(Debug, Clone, Default)]
+pub struct Setting {
+    pub clock: Clock,
+    pub pace: Pace,
+    pub crash: CrashPlan,
+}
+
+impl App {
+    /// Makes the clients that the configuration allows.
+    ///
+    /// # Errors
+    /// When an HTTP client cannot be made at all.
+    pub fn new(config: Config, store: Store, setting: Setting) -> Result<Self, String> {
+        let redactor = Redactor::new(config.secrets());
+        let client = |vendor| Client::new(vendor, redactor.clone());
+        let mut ticketing = Vec::new();
+        if let Some(linear) = &config.linear {
+            ticketing.push(Account::Linear(Linear::new(
+                client("linear")?,
+                &linear.api_url,
+                linear.api_key.clone(),
+            )));
+        }
+        let github = match &config.github {
+            Some(github) => {
+                let credentials = match &github.credentials {
+                    GitHubCredentials::Token(token) => Credentials::Token(token.clone()),
+                    GitHubCredentials::App { id, private_key } => Credentials::App {
+                        id: id.clone(),
+                        key: AppKey::from_pem(private_key.expose())?,
+                    },
+                };
+                Some(GitHub::new(client("github")?, &github.api_url, credentials))
+            }
+            None => None,
+        };
+        let chat = match &config.notify {
+            Some(notify) => Some(Chat::new(client("chat")?, notify.url.clone(), notify.kind)),
+            None => None,
+        };
+        Ok(Self(Arc::new(Handles {
+            run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
+            config,
+            store,
+            clock: setting.clock,
+            ticketing,
+            github,
+            chat,
+            redactor,
+            pace: setting.pace,
+            crash: setting.crash,
+            bells: Bells::default(),
+            pulse: Pulse::default(),
+        })))
+    }
+
+    /// The account of a ticketing system, when it is configured.
+    pub fn account(&self, system: System) -> Option<&Account> {
+        self.ticketing
+            .iter()
+            .find(|account| account.system() == system)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
