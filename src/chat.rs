@@ -2,8 +2,7 @@
 //!
 //! The webhook's address is its only credential; it appears in no error and no log.
 
-use serde::{Deserialize, Serialize};
-
+use crate::domain::effect::ChatMessage;
 use crate::domain::secret::Secret;
 use crate::wire::{Client, VendorError};
 
@@ -14,19 +13,6 @@ pub enum ChatKind {
     ChannelA,
     /// Microsoft Teams, through Workflows.
     ChannelB,
-}
-
-/// What to tell, in no service's own format.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ChatMessage {
-    pub title: String,
-    #[serde(default)]
-    pub title_url: Option<String>,
-    #[serde(default)]
-    pub facts: Vec<(String, String)>,
-    #[serde(default)]
-    pub text: String,
 }
 
 /// One chat webhook.

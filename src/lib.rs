@@ -21,6 +21,9 @@ pub mod ticketing;
 // FLOOR 4: where runs execute.
 pub mod runners;
 
+// FLOOR 5: the verbs, in the order a ticket meets them.
+pub mod flow;
+
 // What the engine is made of.
 pub mod app;
 pub mod clock;

@@ -187,7 +187,7 @@ fn run_seen(
     activity: Activity,
     now: Timestamp,
 ) -> Result<Next, Refusal> {
-    let news = job.run.is_none();
+    let news = !is_linked(&job);
     if news {
         job.run = Some(run);
     }
@@ -199,6 +199,15 @@ fn run_seen(
             owed: Owed::default(),
         }),
         _ => Err(Refusal::NothingNew),
+    }
+}
+
+/// A run that is known by its own report only has no address to show yet.
+fn is_linked(job: &Job) -> bool {
+    match &job.run {
+        Some(RunHandle::Ci { url, .. }) => !url.is_empty(),
+        Some(RunHandle::Machine { .. } | RunHandle::Container { .. }) => true,
+        None => false,
     }
 }
 
