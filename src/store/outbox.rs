@@ -327,9 +327,7 @@ mod tests {
         let chat = |title: &str| Effect::Chat {
             message: ChatMessage {
                 title: title.into(),
-                title_url: None,
-                facts: vec![],
-                text: None,
+                ..ChatMessage::default()
             },
         };
         let (first, second) = (chat("one"), chat("two"));

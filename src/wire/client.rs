@@ -353,3 +353,7 @@ fn said(body: &[u8]) -> String {
     }
     words.join("; ")
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -11,6 +11,8 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 use regex::Regex;
 
+use super::url_encoded;
+
 /// What stands where a secret stood.
 pub const MARK: &str = "[redacted]";
 
@@ -273,18 +275,6 @@ fn base64_core(secret: &str, shift: usize, encoding: &data_encoding::Encoding) -
     // The last character carries bits of what follows, unless the bytes fill it.
     let end = whole.len() - usize::from(!bytes.len().is_multiple_of(3));
     whole.get(start..end).unwrap_or_default().to_owned()
-}
-
-fn url_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]
