@@ -1,0 +1,38 @@
+//! The commands, one file each.
+
+mod logging;
+mod serve;
+
+use std::process::ExitCode;
+
+/// A labelled ticket becomes a reviewed pull request.
+#[derive(Debug, clap::Parser)]
+#[command(name = "agent-implement", version, about, max_term_width = 100)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
+    Serve(serve::Arguments),
+}
+
+/// Carries out the command and answers the process's exit code.
+pub fn execute(line: CommandLine) -> ExitCode {
+    let done = match line.command {
+        Command::Serve(arguments) => with_runtime(serve::serve(arguments)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("agent-implement: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs a command that talks to the network.
+fn with_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    // Fails only when a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+}
