@@ -219,6 +219,45 @@ fn web_address(message: &ChatMessage) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::test_server::{Reply, TestServer, client};
+
+    async fn post(
+        kind: ChatKind,
+        status: u16,
+        answer: &'static str,
+    ) -> (TestServer, Result<(), VendorError>) {
+        let server =
+            TestServer::start(move |_, _| Reply::Say(status, vec![], answer.to_owned())).await;
+        let url = Secret::new(format!("{}/services/SECRET", server.url));
+        let outcome = Chat::new(client("chat"), url, kind).post(&message()).await;
+        (server, outcome)
+    }
+
+    #[tokio::test]
+    async fn each_service_has_its_own_way_to_say_yes() {
+        let (server, outcome) = post(ChatKind::ChannelA, 200, "ok").await;
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(server.asked()[0].json(), slack(&message()));
+        let (server, outcome) = post(ChatKind::ChannelB, 202, "").await;
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(server.asked()[0].json(), teams(&message()));
+
+        let (_, refused) = post(ChatKind::ChannelA, 200, "no_active_hooks").await;
+        assert!(refused.unwrap_err().is_permanent());
+        let (server, gone) = post(ChatKind::ChannelA, 404, "channel_not_found").await;
+        let error = gone.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "posting to the chat: chat answered 404: channel_not_found"
+        );
+        assert_eq!(
+            server.asked().len(),
+            1,
+            "a message is never sent twice by itself"
+        );
+        let (_, down) = post(ChatKind::ChannelB, 503, "").await;
+        assert!(!down.unwrap_err().is_permanent());
+    }
 
     fn message() -> ChatMessage {
         ChatMessage {

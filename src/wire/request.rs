@@ -143,6 +143,7 @@ impl Request {
 pub struct Response {
     pub(super) vendor: &'static str,
     pub(super) action: &'static str,
+    pub(super) account: String,
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,

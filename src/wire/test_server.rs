@@ -68,7 +68,7 @@ impl TestServer {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (log, answer) = (log.clone(), answer.clone());
                 tokio::spawn(async move {
-                    let _ = serve(stream, &log, &*answer).await;
+                    let _ = Box::pin(serve(stream, &log, &*answer)).await;
                 });
             }
         });

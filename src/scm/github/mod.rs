@@ -123,15 +123,25 @@ impl GitHub {
         self.url(&format!("/repos/{owner}/{name}{path}"))
     }
 
-    /// Sends a request with a token for the repository. A token that the host refuses is thrown
-    /// away and the request sent once more: a 401 means that nothing was done.
+    /// Sends a request with a token for the repository.
     async fn send(&self, repo: &Repo, request: Request) -> Result<Response, VendorError> {
+        self.send_signed(repo, request, auth::Access::sign).await
+    }
+
+    /// Sends a request that `sign` gives its token. A token that the host refuses is thrown away
+    /// and the request sent once more: a 401 means that nothing was done.
+    async fn send_signed(
+        &self,
+        repo: &Repo,
+        request: Request,
+        sign: fn(&auth::Access, Request) -> Request,
+    ) -> Result<Response, VendorError> {
         let request = headers(request);
         let access = self.access(repo, request.action()).await?;
-        match self.inner.wire.send(&access.sign(request.clone())).await {
+        match self.inner.wire.send(&sign(&access, request.clone())).await {
             Err(error) if error.status() == Some(401) && self.forget_token(&access) => {
                 let access = self.access(repo, request.action()).await?;
-                self.inner.wire.send(&access.sign(request)).await
+                self.inner.wire.send(&sign(&access, request)).await
             }
             outcome => outcome,
         }
@@ -188,3 +198,6 @@ struct Named {
 struct Repository {
     default_branch: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@ use crate::domain::ids::Repo;
 use crate::domain::time::Timestamp;
 use crate::wire::{Method, Request, VendorError, url_encoded};
 
-use super::{GitHub, headers};
+use super::GitHub;
+use super::auth::Access;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullState {
@@ -199,14 +200,14 @@ impl GitHub {
         let request = Request::new(action, Method::POST, format!("{base}/graphql"))
             .json(&json!({ "query": query, "variables": { "id": node_id } }))
             .safe();
-        let access = self.access(repo, action).await?;
-        let request = access.sign_graphql(headers(request));
-        let response = self.inner.wire.send(&request).await?;
+        let response = self
+            .send_signed(repo, request, Access::sign_graphql)
+            .await?;
         let answer: GraphQlAnswer = response.json()?;
         match answer.errors.first() {
             None => Ok(answer.data),
             Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
-                Err(self.inner.wire.limited(&request, &response))
+                Err(self.inner.wire.limited(&response))
             }
             Some(error) => {
                 let status = match error.kind.as_deref() {

@@ -276,7 +276,11 @@ struct RunPage {
 #[derive(Serialize, Deserialize)]
 struct Run {
     id: u64,
-    display_title: String,
+    #[serde(default)]
+    display_title: Option<String>,
+    /// The workflow's name; older enterprise hosts have no other.
+    #[serde(default)]
+    name: Option<String>,
     status: Option<String>,
     conclusion: Option<String>,
     html_url: String,
@@ -289,7 +293,7 @@ impl Run {
     fn translate(self) -> WorkflowRun {
         WorkflowRun {
             id: self.id,
-            name: self.display_title,
+            name: self.display_title.or(self.name).unwrap_or_default(),
             status: self.status.unwrap_or_else(|| "queued".to_owned()),
             conclusion: self.conclusion,
             url: self.html_url,
