@@ -1,0 +1,3 @@
+//! FLOOR 4: the places a run can run in.
+
+pub mod ci;

@@ -1,0 +1,11 @@
+//! FLOOR 3: the repository host.
+//!
+//! [`GitHub`] speaks to its REST and GraphQL interfaces in the words of the domain. What it is
+//! told is carried out and what it sees is told; nothing is decided here.
+
+mod github;
+
+pub use github::{
+    Credentials, DispatchError, GitHub, NewPull, PrComment, Pull, PullState, RepoToken, RunRef,
+    WorkflowRun,
+};

@@ -1,0 +1,102 @@
+//! FLOOR 3: the ticketing systems.
+//!
+//! [`Account`] has one verb for each thing we ask of any of them; each system's file knows how it
+//! is said there. Stages come in as domain words, labels and fields stay behind these walls.
+
+mod linear;
+
+pub use linear::Linear;
+
+use crate::domain::issue::{IssueRef, Snapshot, System};
+use crate::domain::mapping::Mapping;
+use crate::domain::stage::Stage;
+use crate::wire::{Quota, VendorError};
+
+/// An account at a ticketing system.
+#[derive(Clone)]
+pub enum Account {
+    Linear(Linear),
+}
+
+impl Account {
+    pub fn system(&self) -> System {
+        match self {
+            Account::Linear(_) => System::A,
+        }
+    }
+
+    /// The word for configuration, quotas and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Account::Linear(_) => "linear",
+        }
+    }
+
+    /// Every open issue that carries one of our markers. `mappings` are those of this system;
+    /// what is found outside of them is reported all the same, where the system can tell.
+    ///
+    /// # Errors
+    /// When any page could not be read: a part of the issues would look like the others had ended.
+    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.snapshot(mappings).await,
+        }
+    }
+
+    /// Makes the issue show this stage. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone or archived.
+    pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+        match self {
+            Account::Linear(linear) => linear.move_marker(issue, stage).await,
+        }
+    }
+
+    /// Writes a comment, in Markdown. The same `effect_id` writes it once, however often called.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        match self {
+            Account::Linear(linear) => linear.comment(issue, effect_id, body).await,
+        }
+    }
+
+    /// Links a pull request to the issue. The same URL is linked once.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn link_pull_request(
+        &self,
+        issue: &IssueRef,
+        title: &str,
+        url: &str,
+    ) -> Result<(), VendorError> {
+        match self {
+            Account::Linear(linear) => linear.link_pull_request(issue, title, url).await,
+        }
+    }
+
+    /// What is left of the account's allowance.
+    pub fn quota(&self) -> Quota {
+        match self {
+            Account::Linear(linear) => linear.quota(),
+        }
+    }
+
+    /// Asks the system who we are, and says it in a few words.
+    ///
+    /// # Errors
+    /// 401 when the credential is refused.
+    pub async fn probe(&self) -> Result<String, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.probe().await,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Sending a request: gate, time, redirects, repeats, and the verdict on what came back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
+
+use super::quota::{Gate, Quota, is_rate_limit, retry_after_ms};
+use super::request::{OnRedirect, Repeat};
+use super::{ErrorKind, Method, Redactor, Request, Response, VendorError, now_millis};
+
+/// How long may a call take as a whole, its repeats included?
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long may it take to be connected?
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often is a safe call repeated after a first failure?
+const MAX_REPEATS: u32 = 3;
+
+/// How long is the first wait before a repeat? It doubles each time.
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+
+/// How often may a vendor send us elsewhere in one call?
+const MAX_REDIRECTS: usize = 5;
+
+/// How long does an unused connection stay open?
+const POOL_IDLE: Duration = Duration::from_secs(60);
+
+/// How long a call and its connecting may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    pub total: Duration,
+    pub connect: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            total: TOTAL_TIMEOUT,
+            connect: CONNECT_TIMEOUT,
+        }
+    }
+}
+
+/// A client of one vendor. Clones share connections and what is known of the vendor's limits.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    vendor: &'static str,
+    http: reqwest::Client,
+    total_timeout: Duration,
+    gate: Gate,
+    redactor: Redactor,
+}
+
+impl Client {
+    /// A client of `vendor` (`linear`, `github`, …), which takes what `redactor` knows out of
+    /// every error.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up, for example because the machine has no certificate roots.
+    pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
+        Self::with_timeouts(vendor, redactor, Timeouts::default())
+    }
+
+    /// As [`Client::new`], with other time-outs.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn with_timeouts(
+        vendor: &'static str,
+        redactor: Redactor,
+        timeouts: Timeouts,
+    ) -> Result<Self, String> {
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(timeouts.connect)
+            .pool_idle_timeout(POOL_IDLE)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                vendor,
+                http,
+                total_timeout: timeouts.total,
+                gate: Gate::default(),
+                redactor,
+            }),
+        })
+    }
+
+    pub fn vendor(&self) -> &'static str {
+        self.inner.vendor
+    }
+
+    /// The scarcest of the vendor's allowances; one that is used up before all others.
+    pub fn quota(&self) -> Quota {
+        self.inner.gate.scarcest()
+    }
+
+    /// Every allowance the vendor keeps for us.
+    pub fn quotas(&self) -> Vec<Quota> {
+        self.inner.gate.all()
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// Any status but 2xx, 304 and those the request accepts; and everything that can happen on
+    /// the way. See [`ErrorKind`].
+    pub async fn send(&self, request: &Request) -> Result<Response, VendorError> {
+        let started = Instant::now();
+        let outcome = self.repeat(request, started).await;
+        let status = match &outcome {
+            Ok(response) => Some(response.status),
+            Err(error) => error.status(),
+        };
+        tracing::debug!(
+            vendor = self.inner.vendor,
+            action = request.action,
+            status,
+            duration_ms = started.elapsed().as_millis() as u64,
+            error = outcome.as_ref().err().map(tracing::field::display),
+            "called a vendor"
+        );
+        outcome
+    }
+
+    /// Closes the gate after an answer that says *too many requests* in its body, and makes the
+    /// error of it.
+    pub fn limited(&self, request: &Request, response: &Response) -> VendorError {
+        let until = self.inner.gate.close(&request.account, &response.headers);
+        self.error(request, ErrorKind::Limited { until })
+    }
+
+    async fn repeat(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
+        let mut backoff = FIRST_BACKOFF;
+        for _ in 0..MAX_REPEATS {
+            let error = match self.attempt(request, started).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let wait = error
+                .retry_after()
+                .unwrap_or_else(|| backoff.mul_f64(0.5 + fastrand::f64() / 2.0));
+            let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
+            if request.repeat == Repeat::Never || !is_passing(&error) || wait >= time_left {
+                return Err(error);
+            }
+            tokio::time::sleep(wait).await;
+            backoff *= 2;
+        }
+        self.attempt(request, started).await
+    }
+
+    async fn attempt(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
+        if let Some(fault) = &request.fault {
+            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
+        }
+        if let Some(until) = self.inner.gate.closed_until(&request.account) {
+            return Err(self.error(request, ErrorKind::Limited { until }));
+        }
+        let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
+        let answer = tokio::time::timeout(time_left, self.exchange(request))
+            .await
+            .map_err(|_| self.error(request, ErrorKind::Timeout))??;
+        self.judge(request, answer)
+    }
+
+    /// One request and its redirects, up to the last byte of the answer.
+    async fn exchange(&self, request: &Request) -> Result<Answer, VendorError> {
+        let mut url = Url::parse(&request.url)
+            .map_err(|_| self.error(request, ErrorKind::Connect("the address is no URL".into())))?;
+        let mut headers = request.headers.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let mut call = self
+                .inner
+                .http
+                .request(request.method.clone(), url.clone())
+                .headers(headers.clone());
+            if let Some(body) = &request.body {
+                call = call.body(body.clone());
+            }
+            let response = call
+                .send()
+                .await
+                .map_err(|error| self.broken(request, &error))?;
+            let Some(next) = next_address(request, &url, &response) else {
+                return self.read(request, response).await;
+            };
+            if next.origin() != url.origin() || request.on_redirect == OnRedirect::DropAuthorization
+            {
+                headers.remove(AUTHORIZATION);
+            }
+            url = next;
+        }
+        Err(self.error(request, ErrorKind::Decode("too many redirects".into())))
+    }
+
+    async fn read(
+        &self,
+        request: &Request,
+        mut response: reqwest::Response,
+    ) -> Result<Answer, VendorError> {
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.broken(request, &error))?
+        {
+            if body.len() + chunk.len() > request.max_body {
+                let cause = format!("it is longer than {} bytes", request.max_body);
+                return Err(self.error(request, ErrorKind::Decode(cause)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer {
+            status: response.status().as_u16(),
+            headers: std::mem::take(response.headers_mut()),
+            body,
+        })
+    }
+
+    fn judge(&self, request: &Request, answer: Answer) -> Result<Response, VendorError> {
+        let Answer {
+            status,
+            headers,
+            body,
+        } = answer;
+        self.inner.gate.note(&request.account, &headers);
+        if is_rate_limit(status, &headers, &body) {
+            let until = self.inner.gate.close(&request.account, &headers);
+            return Err(self.error(request, ErrorKind::Limited { until }));
+        }
+        let welcome =
+            (200..300).contains(&status) || status == 304 || request.accepted.contains(&status);
+        if !welcome {
+            let kind = ErrorKind::Status {
+                status,
+                message: self.inner.redactor.excerpt(&said(&body)),
+                retry_after: retry_after_ms(&headers, now_millis()).map(Duration::from_millis),
+            };
+            return Err(self.error(request, kind));
+        }
+        Ok(Response {
+            vendor: self.inner.vendor,
+            action: request.action,
+            status,
+            headers,
+            body: body.freeze(),
+            redactor: self.inner.redactor.clone(),
+        })
+    }
+
+    fn broken(&self, request: &Request, error: &reqwest::Error) -> VendorError {
+        let cause = || self.inner.redactor.excerpt(&root_cause(error));
+        // A connection that took too long to make is both; nothing was sent on it.
+        let kind = if error.is_connect() || error.is_builder() {
+            ErrorKind::Connect(cause())
+        } else if error.is_timeout() {
+            ErrorKind::Timeout
+        } else {
+            ErrorKind::Transport(cause())
+        };
+        self.error(request, kind)
+    }
+
+    fn error(&self, request: &Request, kind: ErrorKind) -> VendorError {
+        VendorError::new(self.inner.vendor, request.action, kind)
+    }
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: BytesMut,
+}
+
+/// Where a redirect leads, if it may be followed. A body goes to no other host than the one it
+/// was meant for.
+fn next_address(request: &Request, from: &Url, response: &reqwest::Response) -> Option<Url> {
+    let status = response.status().as_u16();
+    let read = matches!(request.method, Method::GET | Method::HEAD);
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) || (!read && matches!(status, 302 | 303)) {
+        return None;
+    }
+    let target = response.headers().get(LOCATION)?.to_str().ok()?;
+    let next = from.join(target).ok()?;
+    let known = matches!(next.scheme(), "http" | "https");
+    (known && (read || next.origin() == from.origin())).then_some(next)
+}
+
+/// Whether the same call may succeed in a moment.
+fn is_passing(error: &VendorError) -> bool {
+    match &error.kind {
+        ErrorKind::Connect(_) | ErrorKind::Transport(_) => true,
+        ErrorKind::Status { status, .. } => *status >= 500 || *status == 408,
+        ErrorKind::Timeout | ErrorKind::Decode(_) | ErrorKind::Limited { .. } => false,
+    }
+}
+
+/// The innermost cause; the outer ones repeat the address, which may be a credential.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// What a refusal says, taken out of the shapes that vendors wrap it in.
+fn said(body: &[u8]) -> String {
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
+        return String::from_utf8_lossy(body).trim().to_owned();
+    };
+    let mut words: Vec<String> = Vec::new();
+    let mut say = |text: Option<&str>| {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            words.push(text.to_owned());
+        }
+    };
+    say(json["message"].as_str());
+    say(json["error"].as_str());
+    for text in json["errorMessages"].as_array().into_iter().flatten() {
+        say(text.as_str());
+    }
+    match &json["errors"] {
+        serde_json::Value::Array(errors) => {
+            for error in errors {
+                say(error
+                    .as_str()
+                    .or_else(|| error["message"].as_str())
+                    .or_else(|| error["code"].as_str()));
+            }
+        }
+        serde_json::Value::Object(errors) => {
+            for (field, text) in errors {
+                say(Some(&format!(
+                    "{field}: {}",
+                    text.as_str().unwrap_or_default()
+                )));
+            }
+        }
+        _ => {}
+    }
+    words.join("; ")
+}

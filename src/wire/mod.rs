@@ -1,0 +1,24 @@
+//! FLOOR 2: the one HTTP client.
+//!
+//! Every request to a vendor leaves through [`Client::send`]: it bounds time and size, waits out
+//! a vendor's rate limit without asking again, retries what is safe to repeat, and turns whatever
+//! went wrong into a [`VendorError`] that holds no secret. It knows nothing of tickets or runs.
+
+mod client;
+mod error;
+mod quota;
+pub mod redact;
+mod request;
+
+pub use client::{Client, Timeouts};
+pub use error::{ErrorKind, VendorError};
+pub use quota::Quota;
+pub use redact::{RedactStream, Redactor};
+pub use request::{Method, Request, Response};
+
+/// Milliseconds since the Unix epoch by this machine's clock.
+fn now_millis() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}

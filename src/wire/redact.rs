@@ -1,0 +1,292 @@
+//! Taking secrets out of text before anybody sees it.
+//!
+//! Two nets: the exact values we know, in the encodings they travel in, and the shapes of
+//! credentials that vendors publish. A whole text goes through [`Redactor::redact`]; a stream in
+//! chunks through [`RedactStream`], which cuts no secret in two.
+
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use data_encoding::{BASE64, BASE64URL, HEXLOWER};
+use regex::Regex;
+
+/// What stands where a secret stood.
+pub const MARK: &str = "[redacted]";
+
+/// How many characters of a vendor's words do we keep?
+const EXCERPT_CHARS: usize = 500;
+
+/// Shorter values are words of everyday text; taking them out would hide more than it protects.
+const SHORTEST_SECRET: usize = 6;
+
+/// How long may a key block stay open before we take its beginning for an accident?
+const LONGEST_KEY_BLOCK: usize = 16 << 10;
+
+/// How much unbroken text does a stream hold back at most?
+const LONGEST_LINE: usize = 64 << 10;
+
+/// Credentials by shape. The group `keep` stays visible before the mark.
+const SHAPES: &str = concat!(
+    r"(?s:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)",
+    r"|\bgh[opsur]_[A-Za-z0-9._-]{20,}",
+    r"|\bgithub_pat_[A-Za-z0-9_]{20,}",
+    r"|\blin_(?:api|oauth|wh)_[A-Za-z0-9_]{16,}",
+    r"|\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"|\bxox[a-z]-[A-Za-z0-9-]{10,}",
+    r"|\bATATT[A-Za-z0-9_=-]{20,}",
+    r"|\bAIza[A-Za-z0-9_-]{35}",
+    r"|\b(?:FlyV1 )?fm[12][a-z]?_[A-Za-z0-9+/=_-]{20,}",
+    r"|https://hooks\.slack(?:-gov)?\.com/[A-Za-z0-9/_-]+",
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}",
+    r"|(?P<keep>\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@",
+);
+
+#[expect(clippy::unwrap_used, reason = "the pattern is a constant and tested")]
+static PATTERN: LazyLock<Regex> = LazyLock::new(|| Regex::new(SHAPES).unwrap());
+
+/// Knows what must not be seen. Clones share it.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    known: Option<Arc<Known>>,
+}
+
+struct Known {
+    values: AhoCorasick,
+    /// Length in bytes of the longest known value that spans lines.
+    longest_multiline: usize,
+}
+
+impl Redactor {
+    /// Knows these values, and the same in base64, hexadecimal, URL encoding and as JSON text.
+    /// Values of fewer than 6 bytes are left alone.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut forms: Vec<String> = secrets
+            .into_iter()
+            .map(str::trim)
+            .filter(|secret| secret.len() >= SHORTEST_SECRET)
+            .flat_map(forms)
+            .collect();
+        forms.sort();
+        forms.dedup();
+        let longest_multiline = forms
+            .iter()
+            .filter(|form| form.contains('\n'))
+            .map(String::len)
+            .max()
+            .unwrap_or_default();
+        let values = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&forms);
+        match values {
+            Ok(values) if !forms.is_empty() => Self {
+                known: Some(Arc::new(Known {
+                    values,
+                    longest_multiline,
+                })),
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// The text with every secret replaced by [`MARK`].
+    pub fn redact(&self, text: &str) -> String {
+        replace(text, &self.spans(text))
+    }
+
+    /// The first line or two of what a vendor said: redacted, folded to one line, cut.
+    pub fn excerpt(&self, text: &str) -> String {
+        // Redaction comes first: a cut token has no shape any more.
+        let folded = self
+            .redact(text)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        match folded.char_indices().nth(EXCERPT_CHARS) {
+            Some((end, _)) => format!("{}…", &folded[..end]),
+            None => folded,
+        }
+    }
+
+    /// A stream of text that is redacted as it comes.
+    pub fn stream(&self) -> RedactStream {
+        RedactStream {
+            redactor: self.clone(),
+            held: String::new(),
+        }
+    }
+
+    /// Where secrets stand, in order and without overlap.
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        let shapes = PATTERN.captures_iter(text).filter_map(|found| {
+            let whole = found.get(0)?;
+            let kept = found.name("keep").map_or(whole.start(), |keep| keep.end());
+            Some(kept..whole.end())
+        });
+        let known = self
+            .known
+            .iter()
+            .flat_map(|known| known.values.find_iter(text))
+            .map(|found| found.range());
+        let mut spans: Vec<Range<usize>> = shapes.chain(known).collect();
+        spans.sort_by_key(|span| span.start);
+        let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+        for span in spans {
+            match merged.last_mut() {
+                Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+                _ => merged.push(span),
+            }
+        }
+        merged
+    }
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Redactor")
+    }
+}
+
+/// Redacts text that comes in chunks. It holds back an unfinished line, and an unfinished key
+/// block, until it is known what they are.
+#[derive(Debug)]
+pub struct RedactStream {
+    redactor: Redactor,
+    held: String,
+}
+
+impl RedactStream {
+    /// Takes a chunk and gives back what is safe to show already.
+    pub fn push(&mut self, chunk: &str) -> String {
+        self.held.push_str(chunk);
+        let spans = self.redactor.spans(&self.held);
+        let mut cut = self.safe_cut();
+        for span in &spans {
+            if span.contains(&cut) {
+                cut = span.start;
+            }
+        }
+        let spans: Vec<_> = spans.into_iter().filter(|span| span.end <= cut).collect();
+        let shown = replace(&self.held[..cut], &spans);
+        self.held.drain(..cut);
+        shown
+    }
+
+    /// Gives back the rest.
+    pub fn finish(self) -> String {
+        let open_key = open_key_block(&self.held);
+        let rest = self.redactor.redact(&self.held[..open_key]);
+        if open_key < self.held.len() {
+            // The end never came: a key that was cut is still a key.
+            rest + MARK
+        } else {
+            rest
+        }
+    }
+
+    fn safe_cut(&self) -> usize {
+        let multiline = self
+            .redactor
+            .known
+            .as_ref()
+            .map_or(0, |known| known.longest_multiline);
+        let end = floor_boundary(&self.held, self.held.len().saturating_sub(multiline));
+        let line_end = self.held[..end].rfind('\n').map_or(0, |at| at + 1);
+        let unbroken = self.held.len() - line_end;
+        let cut = if unbroken > LONGEST_LINE + multiline {
+            floor_boundary(&self.held, end.saturating_sub(LONGEST_LINE / 2))
+        } else {
+            line_end
+        };
+        cut.min(open_key_block(&self.held))
+    }
+}
+
+/// Where a private key begins that has not ended yet; the text's end if there is none.
+fn open_key_block(text: &str) -> usize {
+    let Some(begin) = text.rfind("-----BEGIN ") else {
+        return text.len();
+    };
+    let block = &text[begin..];
+    let is_key = block
+        .lines()
+        .next()
+        .is_some_and(|line| line.contains("PRIVATE KEY"));
+    let is_closed = block
+        .split_once("-----END ")
+        .is_some_and(|(_, end)| end.contains("-----"));
+    if is_key && !is_closed && block.len() < LONGEST_KEY_BLOCK {
+        begin
+    } else {
+        text.len()
+    }
+}
+
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+fn replace(text: &str, spans: &[Range<usize>]) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut from = 0;
+    for span in spans {
+        clean.push_str(&text[from..span.start]);
+        clean.push_str(MARK);
+        from = span.end;
+    }
+    clean.push_str(&text[from..]);
+    clean
+}
+
+/// The encodings in which a secret may show up.
+fn forms(secret: &str) -> Vec<String> {
+    let mut forms = vec![
+        secret.to_owned(),
+        HEXLOWER.encode(secret.as_bytes()),
+        url_encoded(secret),
+        // What a shell or JSON makes of line breaks and quotes.
+        serde_json::Value::from(secret)
+            .to_string()
+            .trim_matches('"')
+            .to_owned(),
+    ];
+    for shift in 0..3 {
+        forms.push(base64_core(secret, shift, &BASE64));
+        forms.push(base64_core(secret, shift, &BASE64URL));
+    }
+    forms.retain(|form| form.len() >= SHORTEST_SECRET);
+    forms
+}
+
+/// The part of the base64 of a longer text that depends on the secret only, when the secret
+/// stands at an offset of `shift` modulo 3 in it.
+fn base64_core(secret: &str, shift: usize, encoding: &data_encoding::Encoding) -> String {
+    let mut bytes = vec![0; shift];
+    bytes.extend_from_slice(secret.as_bytes());
+    let whole = encoding.encode(&bytes);
+    let whole = whole.trim_end_matches('=');
+    let start = [0, 2, 3][shift];
+    // The last character carries bits of what follows, unless the bytes fill it.
+    let end = whole.len() - usize::from(!bytes.len().is_multiple_of(3));
+    whole.get(start..end).unwrap_or_default().to_owned()
+}
+
+fn url_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+#[path = "redact_tests.rs"]
+mod tests;
