@@ -11,4 +11,8 @@ pub mod ticketing;
 
 pub mod runners;
 
+pub mod pipeline;
+
+pub mod cli;
+
 pub mod sandbox;

@@ -147,9 +147,7 @@ pub struct Captured {
 pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let whole = async {
-        tokio::try_join!(child.wait(), read_capped(stdout), read_capped(stderr))
-    };
+    let whole = async { tokio::try_join!(child.wait(), read_capped(stdout), read_capped(stderr)) };
     let (status, stdout, stderr) = timeout_at(deadline, whole)
         .await
         .map_err(|_| ChildError::TimedOut)??;
@@ -163,7 +161,10 @@ pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildEr
 async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        (&mut pipe).take(MAX_CAPTURE).read_to_end(&mut bytes).await?;
+        (&mut pipe)
+            .take(MAX_CAPTURE)
+            .read_to_end(&mut bytes)
+            .await?;
         tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     }
     Ok(bytes)
@@ -272,10 +273,7 @@ async fn read_lines(
 ) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
-    loop {
-        let Ok(chunk) = pipe.fill_buf().await else {
-            break;
-        };
+    while let Ok(chunk) = pipe.fill_buf().await {
         let ended = chunk.is_empty();
         let (part, used, complete) = match chunk.iter().position(|byte| *byte == b'\n') {
             Some(at) => (&chunk[..at], at + 1, true),

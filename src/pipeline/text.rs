@@ -94,17 +94,6 @@ pub fn cut(text: &str, max: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// A code fence that the text cannot close, around the text.
-pub fn fenced(text: &str) -> String {
-    let longest = text
-        .split(|c| c != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or_default();
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}\n{}\n{fence}", text.trim_end())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,11 +134,5 @@ mod tests {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
         assert_eq!(neutral("We fixed the login.", 100), "We fixed the login.");
-    }
-
-    #[test]
-    fn a_fence_is_longer_than_any_in_the_text() {
-        assert_eq!(fenced("a"), "```\na\n```");
-        assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
     }
 }

@@ -177,6 +177,15 @@ impl Git {
         Ok(blobs)
     }
 
+    /// The messages of the commits after `from`, up to `to`.
+    pub async fn messages(&self, from: &str, to: &str) -> Result<String, GitError> {
+        let range = format!("{from}..{to}");
+        let answer = self
+            .run("git log", ["log", "--format=%B", range.as_str()], &[])
+            .await?;
+        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+    }
+
     /// The difference as people read it, cut at `max` bytes.
     pub async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
         let args = [

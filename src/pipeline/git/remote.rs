@@ -114,7 +114,14 @@ impl Git {
             Ok(_) => return Ok(Pushed::Done),
             Err(failure) => failure,
         };
-        if self.remote_head(token, branch).await.ok().flatten().as_deref() == Some(commit) {
+        if self
+            .remote_head(token, branch)
+            .await
+            .ok()
+            .flatten()
+            .as_deref()
+            == Some(commit)
+        {
             return Ok(Pushed::Done);
         }
         match failure {

@@ -1,0 +1,4 @@
+//! The commands of the binary, one file each.
+
+pub mod mask;
+pub mod run;
