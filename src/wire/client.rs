@@ -136,12 +136,19 @@ impl Client {
 
     /// Closes the gate after an answer that says *too many requests* in its body, and makes the
     /// error of it.
-    pub fn limited(&self, request: &Request, response: &Response) -> VendorError {
-        let until = self.inner.gate.close(&request.account, &response.headers);
-        self.error(request, ErrorKind::Limited { until })
+    pub fn limited(&self, response: &Response) -> VendorError {
+        let until = self.inner.gate.close(&response.account, &response.headers);
+        VendorError::new(
+            self.inner.vendor,
+            response.action,
+            ErrorKind::Limited { until },
+        )
     }
 
     async fn repeat(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
+        if let Some(fault) = &request.fault {
+            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
+        }
         let mut backoff = FIRST_BACKOFF;
         for _ in 0..MAX_REPEATS {
             let error = match self.attempt(request, started).await {
@@ -162,9 +169,6 @@ impl Client {
     }
 
     async fn attempt(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(fault) = &request.fault {
-            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
-        }
         if let Some(until) = self.inner.gate.closed_until(&request.account) {
             return Err(self.error(request, ErrorKind::Limited { until }));
         }
@@ -253,6 +257,7 @@ impl Client {
         Ok(Response {
             vendor: self.inner.vendor,
             action: request.action,
+            account: request.account.clone(),
             status,
             headers,
             body: body.freeze(),
@@ -353,3 +358,7 @@ fn said(body: &[u8]) -> String {
     }
     words.join("; ")
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;
