@@ -21,6 +21,9 @@ pub mod ticketing;
 // FLOOR 4: where runs execute.
 pub mod runners;
 
+// The other process: the program inside a run.
+pub mod pipeline;
+
 // FLOOR 5: the verbs, in the order a ticket meets them.
 pub mod flow;
 
@@ -29,6 +32,9 @@ pub mod app;
 pub mod clock;
 pub mod config;
 pub mod crash;
+
+// On top: the commands.
+pub mod cli;
 
 // BESIDE: a town of stand-in vendors, for the demo and the tests.
 pub mod sandbox;

@@ -30,7 +30,10 @@ where
     type Writer = RedactedWriter<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        RedactedWriter { to: self.to.make_writer(), redactor: self.redactor.clone() }
+        RedactedWriter {
+            to: self.to.make_writer(),
+            redactor: self.redactor.clone(),
+        }
     }
 }
 
@@ -56,7 +59,12 @@ impl<W: Write> Write for RedactedWriter<W> {
 ///
 /// # Errors
 /// When the log folder cannot be written.
-pub fn start(level: &str, format: LogFormat, dir: &Path, redactor: &Redactor) -> anyhow::Result<WorkerGuard> {
+pub fn start(
+    level: &str,
+    format: LogFormat,
+    dir: &Path,
+    redactor: &Redactor,
+) -> anyhow::Result<WorkerGuard> {
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
         .filename_prefix("agent-implement")
@@ -64,15 +72,27 @@ pub fn start(level: &str, format: LogFormat, dir: &Path, redactor: &Redactor) ->
         .max_log_files(KEPT_FILES)
         .build(dir)?;
     let (files, guard) = tracing_appender::non_blocking(files);
-    let redacted_files = Redacted { to: files, redactor: redactor.clone() };
-    let redacted_stderr = Redacted { to: io::stderr, redactor: redactor.clone() };
-    let to_file = tracing_subscriber::fmt::layer().json().with_writer(redacted_files);
+    let redacted_files = Redacted {
+        to: files,
+        redactor: redactor.clone(),
+    };
+    let redacted_stderr = Redacted {
+        to: io::stderr,
+        redactor: redactor.clone(),
+    };
+    let to_file = tracing_subscriber::fmt::layer()
+        .json()
+        .with_writer(redacted_files);
     let to_stderr = tracing_subscriber::fmt::layer().with_writer(redacted_stderr);
     let to_stderr = match format {
         LogFormat::Json => to_stderr.json().boxed(),
         LogFormat::Text => to_stderr.with_target(false).boxed(),
     };
-    tracing_subscriber::registry().with(EnvFilter::try_new(level)?).with(to_stderr).with(to_file).init();
+    tracing_subscriber::registry()
+        .with(EnvFilter::try_new(level)?)
+        .with(to_stderr)
+        .with(to_file)
+        .init();
     Ok(guard)
 }
 
@@ -84,9 +104,15 @@ mod tests {
     fn no_secret_passes_into_a_line() {
         let mut kept = Vec::new();
         let redactor = Redactor::new(["topsecret-value"]);
-        let mut writer = RedactedWriter { to: &mut kept, redactor };
+        let mut writer = RedactedWriter {
+            to: &mut kept,
+            redactor,
+        };
         writer.write_all(b"calling with topsecret-value\n").unwrap();
         let line = String::from_utf8(kept).unwrap();
-        assert!(line.starts_with("calling with ") && !line.contains("topsecret"), "{line}");
+        assert!(
+            line.starts_with("calling with ") && !line.contains("topsecret"),
+            "{line}"
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
 mod logging;
+mod mask;
+mod run;
 mod serve;
 
 use std::process::ExitCode;
@@ -17,12 +19,18 @@ pub struct CommandLine {
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
     Serve(serve::Arguments),
+    /// Inside a run: clone, implement, review, push, open the pull request, report.
+    Run,
+    /// Inside a CI run, first of all: hide the run's tokens from its log.
+    Mask,
 }
 
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(arguments)),
+        Command::Run => with_runtime(async { Ok(run::run().await) }),
+        Command::Mask => Ok(mask::mask()),
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
@@ -31,8 +39,13 @@ pub fn execute(line: CommandLine) -> ExitCode {
 }
 
 /// Runs a command that talks to the network.
-fn with_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+fn with_runtime(
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
 }

@@ -36,19 +36,28 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let redactor = Redactor::new(config.secrets());
     let logs = config.data_dir.join("logs");
     let _logging = logging::start(&config.log_level, config.log_format, &logs, &redactor)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listening on {} (is another service using the port?)", config.listen))?;
+    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+        format!(
+            "listening on {} (is another service using the port?)",
+            config.listen
+        )
+    })?;
     let app = App::new(config, store, Setting::default()).map_err(anyhow::Error::msg)?;
     summarise(&app, &listener);
     run(app, listener, told_to_stop()?).await
 }
 
 /// Runs engine and HTTP until `stop` resolves or the store is lost.
-pub async fn run(app: App, listener: TcpListener, stop: impl Future<Output = ()>) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    app: App,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<ExitCode> {
     let (hand, signal) = Stop::new();
     let engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
-    let serving = tokio::spawn(http::serve(app.clone(), listener, async move { signal.given().await }));
+    let serving = tokio::spawn(http::serve(app.clone(), listener, async move {
+        signal.given().await
+    }));
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // What the last commit did is known only to the next process.
@@ -56,7 +65,8 @@ pub async fn run(app: App, listener: TcpListener, stop: impl Future<Output = ()>
     };
     tracing::info!("Stopping.");
     let _ = hand.send(true);
-    let _ = tokio::time::timeout(http::STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
+    let _ =
+        tokio::time::timeout(http::STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
     Ok(code)
 }
 
@@ -73,7 +83,10 @@ fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 
 /// Says once what is switched on, and for what is not, what it would take.
 fn summarise(app: &App, listener: &TcpListener) {
-    let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    let address = listener
+        .local_addr()
+        .map(|address| address.to_string())
+        .unwrap_or_default();
     let on = |set: bool, how: &'static str| if set { "on" } else { how };
     let config = &app.config;
     tracing::info!(
