@@ -27,5 +27,11 @@ pub mod clock;
 pub mod config;
 pub mod crash;
 
+// FLOOR 5: the verbs, in the order a ticket meets them.
+pub mod flow;
+
+// FLOOR 6: what is asked of us over HTTP.
+pub mod http;
+
 // BESIDE: a town of stand-in vendors, for the demo and the tests.
 pub mod sandbox;

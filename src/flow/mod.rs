@@ -1,0 +1,3 @@
+//! FLOOR 5: the verbs, in the order a ticket meets them.
+
+pub mod report;
