@@ -27,6 +27,9 @@ pub mod pipeline;
 // FLOOR 5: the verbs, in the order a ticket meets them.
 pub mod flow;
 
+// FLOOR 6: HTTP.
+pub mod http;
+
 // What the engine is made of.
 pub mod app;
 pub mod clock;

@@ -1,6 +1,7 @@
 //! `agent-implement serve`: the service.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -14,6 +15,9 @@ use crate::store::Store;
 use crate::wire::Redactor;
 
 use super::logging;
+
+/// How long may requests and effects under way go on after the signal to stop?
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -65,8 +69,7 @@ pub async fn run(
     };
     tracing::info!("Stopping.");
     let _ = hand.send(true);
-    let _ =
-        tokio::time::timeout(http::STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
+    let _ = tokio::time::timeout(STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
     Ok(code)
 }
 

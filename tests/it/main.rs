@@ -1,1 +1,6 @@
+//! The one integration test binary.
+#![allow(clippy::unwrap_used)]
 
+mod api;
+
+mod runner_api;

@@ -1,0 +1,256 @@
+//! Every error that leaves over HTTP. Error statuses stand in this file only.
+//!
+//! `/runner/*` speaks in slugs ([`RunnerFault`]), `/api/*` in sentences ([`AdminFault`]); both are
+//! the tables of the spec, row by row. (spec: *Errors*)
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use warp::http::header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use warp::http::{Method, StatusCode};
+use warp::reject::{Reject, Rejection};
+use warp::reply::{Reply, Response};
+
+use crate::domain::report::{ResultError, StepError};
+use crate::flow::report::ReportError;
+use crate::keys::run_token::TokenError;
+use crate::store::StoreError;
+
+/// A reply that is not a success.
+#[derive(Debug, Clone)]
+pub struct ApiError {
+    status: StatusCode,
+    body: Map<String, Value>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, error: impl Into<Cow<'static, str>>) -> Self {
+        let mut body = Map::new();
+        body.insert("error".to_owned(), Value::from(error.into()));
+        Self {
+            status,
+            body,
+            header: None,
+        }
+    }
+
+    fn with_header(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
+        self.header = Some((name, value.into()));
+        self
+    }
+
+    /// No such path.
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Not found")
+    }
+
+    /// A path that is known, asked in a way that it is not.
+    pub fn method_not_allowed(allowed: &[Method]) -> Self {
+        let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
+        let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed");
+        match HeaderValue::from_str(&names.join(", ")) {
+            Ok(names) => error.with_header(ALLOW, names),
+            Err(_) => error,
+        }
+    }
+
+    /// A body beyond its route's limit.
+    pub fn too_large(limit: usize) -> Self {
+        let error = format!("Request body is larger than {} KiB", limit >> 10);
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+    }
+
+    /// A body that did not come to its end in time.
+    pub fn too_slow() -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "Request body took too long to arrive",
+        )
+    }
+
+    /// A body that broke off.
+    pub fn cut_off() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "Request body ended early")
+    }
+
+    /// The service runs and cannot do its work.
+    pub fn degraded(state: Map<String, Value>) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            body: state,
+            header: None,
+        }
+    }
+
+    /// A fault of ours that no caller can mend.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error")
+    }
+
+    fn from_rejection(rejection: &Rejection) -> Self {
+        if let Some(Refused(error)) = rejection.find() {
+            error.clone()
+        } else if rejection.is_not_found() {
+            Self::not_found()
+        } else {
+            tracing::error!(?rejection, "A request was rejected for no known reason.");
+            Self::internal()
+        }
+    }
+}
+
+impl Reply for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = warp::reply::json(&self.body).into_response();
+        *response.status_mut() = self.status;
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "A request could not be stored or read.");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The store is not available",
+        )
+    }
+}
+
+/// An error found while routing: its request is refused whatever other routes say.
+#[derive(Debug)]
+pub struct Refused(pub ApiError);
+
+impl Reject for Refused {}
+
+impl From<ApiError> for Rejection {
+    fn from(error: ApiError) -> Self {
+        warp::reject::custom(Refused(error))
+    }
+}
+
+/// The one place where a rejection becomes a reply.
+///
+/// # Errors
+/// Never.
+pub async fn recover(rejection: Rejection) -> Result<Response, Infallible> {
+    Ok(ApiError::from_rejection(&rejection).into_response())
+}
+
+/// Why a run is refused, in slugs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunnerFault {
+    NotConfigured,
+    MissingBearer,
+    Token(TokenError),
+    InvalidBody,
+    Result(ResultError),
+    Step(StepError),
+    PhaseMismatch,
+    MissingPrUrl,
+    AlreadyConsumed,
+    JobNotFound,
+}
+
+impl From<RunnerFault> for ApiError {
+    fn from(fault: RunnerFault) -> Self {
+        use StatusCode as S;
+        let (status, slug) = match fault {
+            RunnerFault::NotConfigured => (S::NOT_IMPLEMENTED, "Runner callback not configured"),
+            RunnerFault::MissingBearer => (S::UNAUTHORIZED, "missing_bearer"),
+            RunnerFault::Token(error) => (S::UNAUTHORIZED, error.slug()),
+            RunnerFault::InvalidBody => (S::BAD_REQUEST, "invalid_body"),
+            RunnerFault::Result(error) => (S::BAD_REQUEST, error.slug()),
+            RunnerFault::Step(StepError::NotAnObject) => (S::BAD_REQUEST, "step_required"),
+            RunnerFault::Step(StepError::Field(name)) => {
+                return Self::new(S::BAD_REQUEST, format!("invalid_step_{name}"));
+            }
+            RunnerFault::PhaseMismatch => (S::BAD_REQUEST, "phase_mismatch"),
+            RunnerFault::MissingPrUrl => (S::BAD_REQUEST, "missing_prUrl"),
+            RunnerFault::AlreadyConsumed => (S::CONFLICT, "already_consumed"),
+            RunnerFault::JobNotFound => (S::NOT_FOUND, "job_not_found"),
+        };
+        let error = Self::new(status, slug);
+        if status == S::UNAUTHORIZED {
+            error.with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+        } else {
+            error
+        }
+    }
+}
+
+impl From<ReportError> for ApiError {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::UnknownJob => RunnerFault::JobNotFound.into(),
+            ReportError::AlreadyConsumed => RunnerFault::AlreadyConsumed.into(),
+            ReportError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Why an administrator, or a session, is refused, in sentences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminFault {
+    Unauthorized,
+    InvalidBody,
+    InvalidAccessCode,
+    /// Too many wrong codes; how long to wait.
+    TooManyCodes(Duration),
+    /// A field breaks its rule; what the rule says.
+    Invalid(String),
+    TeamNotFound,
+    NothingDeleted,
+    JobNotFound,
+    IssueNotFound,
+    NonceAndOwnerRequired,
+    NonceUnknown,
+    OwnerMismatch,
+    TokenFailed,
+}
+
+impl From<AdminFault> for ApiError {
+    fn from(fault: AdminFault) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match fault {
+            AdminFault::Unauthorized => {
+                return Self::new(S::UNAUTHORIZED, "Unauthorized")
+                    .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            AdminFault::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
+            AdminFault::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
+            AdminFault::TooManyCodes(wait) => {
+                // Rounded up: asking again at the second named must work.
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                return Self::new(
+                    S::TOO_MANY_REQUESTS,
+                    "Too many wrong access codes. Try again later.",
+                )
+                .with_header(RETRY_AFTER, seconds.max(1));
+            }
+            AdminFault::Invalid(sentence) => return Self::new(S::BAD_REQUEST, sentence),
+            AdminFault::TeamNotFound => (S::NOT_FOUND, "Team not found"),
+            AdminFault::NothingDeleted => {
+                let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
+                return Self {
+                    status: S::NOT_FOUND,
+                    body,
+                    header: None,
+                };
+            }
+            AdminFault::JobNotFound => (S::NOT_FOUND, "job not found"),
+            AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
+            AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
+            AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),
+            AdminFault::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
+            AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
+        };
+        Self::new(status, sentence)
+    }
+}

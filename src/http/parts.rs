@@ -1,0 +1,361 @@
+//! The pieces that routes are made of.
+//!
+//! Each is boxed, so that `and` of two of them is compiled once however many routes there are.
+//! What refuses a request while it is being routed rejects with [`Refused`](super::error::Refused);
+//! everything later is an [`ApiError`] of the handler.
+
+use std::future::ready;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::{Stream, StreamExt, pin_mut};
+use serde::Serialize;
+use serde_json::Value;
+use warp::filters::BoxedFilter;
+use warp::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use warp::http::{Method, StatusCode};
+use warp::reject::Rejection;
+use warp::reply::{Reply, Response};
+use warp::{Filter, reject};
+
+use super::error::{AdminFault, ApiError, RunnerFault};
+use crate::app::App;
+use crate::keys::admin_token;
+use crate::keys::run_token::{Audience, RunClaims};
+use crate::keys::signature::bearer;
+use crate::store::admin_tokens;
+
+/// What a handler answers.
+pub type ApiResult = Result<Response, ApiError>;
+
+/// One route or many.
+pub type Routes = BoxedFilter<(ApiResult,)>;
+
+/// Largest body of an admin route.
+pub const ADMIN_BODY: usize = 64 << 10;
+
+/// Largest body of a run's report.
+pub const RUNNER_BODY: usize = 1 << 20;
+
+/// How much beyond its limit is a body read, so that its sender gets to see the refusal?
+const DRAINED: usize = 8 << 20;
+
+/// How long may a body take to arrive?
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The other end of the connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
+/// The first of the routes that takes the request.
+pub fn one_of(routes: impl IntoIterator<Item = Routes>) -> Routes {
+    routes
+        .into_iter()
+        .reduce(|one, other| one.or(other).unify().boxed())
+        .unwrap_or_else(nothing)
+}
+
+fn nothing() -> Routes {
+    warp::any()
+        .and_then(|| ready(Err::<ApiResult, Rejection>(reject::not_found())))
+        .boxed()
+}
+
+/// The engine's handles, as the last argument of a handler.
+pub fn with(app: &App) -> BoxedFilter<(App,)> {
+    let app = app.clone();
+    warp::any().map(move || app.clone()).boxed()
+}
+
+/// Requests of this method.
+pub fn method(wanted: Method) -> BoxedFilter<()> {
+    warp::method()
+        .and_then(move |method: Method| {
+            ready(if method == wanted {
+                Ok(())
+            } else {
+                Err(reject::not_found())
+            })
+        })
+        .untuple_one()
+        .boxed()
+}
+
+/// Answers every other method on a path: 405, with those it has.
+pub fn only(path: &BoxedFilter<()>, allowed: impl Into<Vec<Method>>) -> Routes {
+    let allowed = allowed.into();
+    path.clone()
+        .and(warp::method())
+        .and_then(move |method: Method| {
+            ready(if allowed.contains(&method) {
+                Err(reject::not_found())
+            } else {
+                Ok(Err(ApiError::method_not_allowed(&allowed)))
+            })
+        })
+        .boxed()
+}
+
+/// A path without what stands in its parameter.
+pub fn any_of(path: &BoxedFilter<(Segment,)>) -> BoxedFilter<()> {
+    path.clone().map(|_| ()).untuple_one().boxed()
+}
+
+/// One segment of a path, its percent signs decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment(pub String);
+
+impl FromStr for Segment {
+    type Err = ();
+
+    fn from_str(raw: &str) -> Result<Self, ()> {
+        let mut decoded = Vec::with_capacity(raw.len());
+        let mut rest = raw.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            rest = after;
+            if *first != b'%' {
+                decoded.push(*first);
+                continue;
+            }
+            let (digits, after) = rest.split_at_checked(2).ok_or(())?;
+            decoded.extend(
+                data_encoding::HEXLOWER_PERMISSIVE
+                    .decode(digits)
+                    .map_err(|_| ())?,
+            );
+            rest = after;
+        }
+        let text = String::from_utf8(decoded).map_err(|_| ())?;
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(());
+        }
+        Ok(Self(text))
+    }
+}
+
+/// The whole body; 413 beyond `limit` bytes, with or without a length in its head.
+pub fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
+    warp::body::stream()
+        .and_then(move |stream| async move {
+            match tokio::time::timeout(BODY_TIMEOUT, collect(stream, limit)).await {
+                Ok(collected) => collected.map_err(Rejection::from),
+                Err(_) => Err(ApiError::too_slow().into()),
+            }
+        })
+        .boxed()
+}
+
+async fn collect(
+    stream: impl Stream<Item = Result<impl Buf, warp::Error>>,
+    limit: usize,
+) -> Result<Bytes, ApiError> {
+    pin_mut!(stream);
+    let mut kept = Vec::new();
+    let mut length = 0_usize;
+    while let Some(chunk) = stream.next().await {
+        let mut chunk = chunk.map_err(|_| ApiError::cut_off())?;
+        length += chunk.remaining();
+        if length > limit + DRAINED {
+            break;
+        }
+        if length <= limit {
+            kept.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
+        }
+    }
+    if length > limit {
+        return Err(ApiError::too_large(limit));
+    }
+    Ok(kept.into())
+}
+
+/// Reads a body as JSON; None when it is none.
+pub fn json(body: &[u8]) -> Option<Value> {
+    serde_json::from_slice(body).ok()
+}
+
+/// 200 with a JSON body.
+pub fn ok(body: &impl Serialize) -> Response {
+    warp::reply::json(body).into_response()
+}
+
+/// 202 with a JSON body: noted, not done yet.
+pub fn accepted(body: &impl Serialize) -> Response {
+    let mut response = ok(body);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+/// The Authorization header; None without one, or with one that is no text.
+pub fn authorization() -> BoxedFilter<(Option<String>,)> {
+    warp::header::headers_cloned()
+        .map(|headers: HeaderMap| {
+            let value = headers.get(AUTHORIZATION)?;
+            value.to_str().ok().map(str::to_owned)
+        })
+        .boxed()
+}
+
+/// Whose run token of this audience the request carries.
+pub fn run_token(app: &App, audience: Audience) -> BoxedFilter<(RunClaims,)> {
+    let app = app.clone();
+    authorization()
+        .and_then(move |header: Option<String>| {
+            let claims = run_claims(&app, header.as_deref(), audience);
+            ready(claims.map_err(|fault| Rejection::from(ApiError::from(fault))))
+        })
+        .boxed()
+}
+
+/// Checks a run's Authorization header.
+///
+/// # Errors
+/// The first fault in the order of the wire: no secret, no bearer, a bad token.
+pub fn run_claims(
+    app: &App,
+    header: Option<&str>,
+    audience: Audience,
+) -> Result<RunClaims, RunnerFault> {
+    let tokens = app.run_tokens.as_ref().ok_or(RunnerFault::NotConfigured)?;
+    let token = header.and_then(bearer).ok_or(RunnerFault::MissingBearer)?;
+    tokens
+        .verify(token, audience, app.now())
+        .map_err(RunnerFault::Token)
+}
+
+/// Requests of this method by somebody who is signed in.
+pub fn signed_in(app: &App, wanted: Method) -> BoxedFilter<()> {
+    let app = app.clone();
+    method(wanted)
+        .and(authorization())
+        .and_then(move |header: Option<String>| ready(check_admin(&app, header.as_deref())))
+        .untuple_one()
+        .boxed()
+}
+
+fn check_admin(app: &App, header: Option<&str>) -> Result<(), Rejection> {
+    let refuse = |error: ApiError| Rejection::from(error);
+    let token = header
+        .and_then(bearer)
+        .ok_or_else(|| refuse(AdminFault::Unauthorized.into()))?;
+    let known = app
+        .store
+        .read(|tx| admin_tokens::get(tx, &admin_token::hash(token)))
+        .map_err(|error| refuse(error.into()))?;
+    match known {
+        Some(known) if known.expires_at > app.now() => Ok(()),
+        _ => Err(refuse(AdminFault::Unauthorized.into())),
+    }
+}
+
+/// Whom the request comes from: the peer, or behind a trusted proxy the last hop that is none.
+pub fn client(app: &App) -> BoxedFilter<(IpAddr,)> {
+    let app = app.clone();
+    warp::ext::optional::<Peer>()
+        .and(warp::header::headers_cloned())
+        .map(move |peer: Option<Peer>, headers: HeaderMap| {
+            let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |Peer(address)| address.ip());
+            client_address(peer, &headers, &app.config.trusted_proxies)
+        })
+        .boxed()
+}
+
+fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
+    let is_trusted =
+        |address: &IpAddr| trusted.iter().any(|proxy| proxy.to_canonical() == *address);
+    let mut client = peer.to_canonical();
+    let hops: Vec<&str> = headers
+        .get_all("x-forwarded-for")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .collect();
+    let mut hops = hops.into_iter().rev();
+    while is_trusted(&client) {
+        // A hop that cannot be read was written by nobody we trust; its proxy stands for it.
+        let Some(hop) = hops.next().and_then(hop_address) else {
+            break;
+        };
+        client = hop.to_canonical();
+    }
+    client
+}
+
+fn hop_address(hop: &str) -> Option<IpAddr> {
+    let hop = hop.trim();
+    let with_port = || hop.parse().ok().map(|address: SocketAddr| address.ip());
+    hop.parse().ok().or_else(with_port)
+}
+
+const SECURITY: [(HeaderName, HeaderValue); 4] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+        ),
+    ),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+/// Puts the headers on that every reply carries. Nothing is cached that does not say it may be.
+pub fn dressed(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in SECURITY {
+        headers.insert(name, value);
+    }
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The reply of a route.
+pub fn reply(result: ApiResult) -> Response {
+    result.unwrap_or_else(Reply::into_response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_decoded_or_refused() {
+        let read = |raw: &str| raw.parse().ok().map(|Segment(text)| text);
+        assert_eq!(read("ENG"), Some("ENG".to_owned()));
+        assert_eq!(read("EN%47%2d4"), Some("ENG-4".to_owned()));
+        assert_eq!(read("a%2Fb%C3%A4"), Some("a/bä".to_owned()));
+        for bad in ["%", "%4", "%zz", "%ff", "a%00", "%0a"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_trusted_proxies_speak_for_their_clients() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let trusted = [address("10.0.0.1"), address("::1")];
+        let rows = [
+            ("203.0.113.9", "1.2.3.4", "203.0.113.9"),
+            ("10.0.0.1", "1.2.3.4", "1.2.3.4"),
+            ("::ffff:10.0.0.1", "1.2.3.4", "1.2.3.4"),
+            ("10.0.0.1", "6.6.6.6, 1.2.3.4, ::1", "1.2.3.4"),
+            ("10.0.0.1", "1.2.3.4:5555", "1.2.3.4"),
+            ("10.0.0.1", "6.6.6.6, nonsense", "10.0.0.1"),
+            ("10.0.0.1", "", "10.0.0.1"),
+        ];
+        for (peer, forwarded, client) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-forwarded-for", forwarded.parse().unwrap());
+            assert_eq!(
+                client_address(address(peer), &headers, &trusted),
+                address(client),
+                "{peer} {forwarded}"
+            );
+        }
+    }
+}

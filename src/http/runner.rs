@@ -1,0 +1,119 @@
+//! `/runner/*`: what runs report, and what they ask. (spec: *Runner and session endpoints*)
+//!
+//! Every check runs before anything is stored, so that no refused report spends its token. That a
+//! result counts once is decided in the commit that stores it, not here.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use warp::http::Method;
+use warp::{Filter, path};
+
+use super::error::{ApiError, RunnerFault};
+use super::parts::{
+    ApiResult, RUNNER_BODY, Routes, body, json, method, ok, one_of, only, run_token, with,
+};
+use crate::app::App;
+use crate::domain::ids::JobId;
+use crate::domain::issue::Related;
+use crate::domain::job::Job;
+use crate::domain::report::{Outcome, ProgressReport, ResultReport, RunPhase, Step};
+use crate::flow::report;
+use crate::keys::run_token::{Audience, RunClaims, TokenError};
+use crate::store::jobs;
+
+/// Routes of `/runner`.
+pub fn routes(app: &App) -> Routes {
+    let result = path!("runner" / "result").boxed();
+    let progress = path!("runner" / "progress").boxed();
+    let context = path!("runner" / "planning-context").boxed();
+    let (post, app_) = (method(Method::POST), with(app));
+    one_of([
+        progress
+            .clone()
+            .and(post.clone())
+            .and(run_token(app, Audience::Progress))
+            .and(body(RUNNER_BODY))
+            .and(app_.clone())
+            .then(report_progress)
+            .boxed(),
+        result
+            .clone()
+            .and(post)
+            .and(run_token(app, Audience::Result))
+            .and(body(RUNNER_BODY))
+            .and(app_.clone())
+            .then(report_result)
+            .boxed(),
+        context
+            .clone()
+            .and(method(Method::GET))
+            .and(run_token(app, Audience::Progress))
+            .and(app_)
+            .then(planning_context)
+            .boxed(),
+        only(&progress, [Method::POST]),
+        only(&result, [Method::POST]),
+        only(&context, [Method::GET]),
+    ])
+}
+
+async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
+    let body = json(&body)
+        .filter(Value::is_object)
+        .ok_or(RunnerFault::InvalidBody)?;
+    let report = ProgressReport {
+        step: Step::parse(body.get("step")).map_err(RunnerFault::Step)?,
+        run_id: body["runId"].as_u64(),
+        log: body["log"].as_str().map(str::to_owned),
+    };
+    report::progress(&app, &claims.job, report).await?;
+    Ok(ok(&json!({"acknowledged": true})))
+}
+
+async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
+    known_job(&app, &claims.job)?;
+    let body = json(&body).unwrap_or(Value::Null);
+    let (report, warnings) = ResultReport::parse(&body).map_err(RunnerFault::Result)?;
+    if report.phase != claims.phase {
+        return Err(RunnerFault::PhaseMismatch.into());
+    }
+    let opened = (RunPhase::Implementation, Outcome::Success);
+    if (report.phase, report.outcome) == opened && report.pr_url.is_none() {
+        return Err(RunnerFault::MissingPrUrl.into());
+    }
+    report::result(&app, &claims.job, report).await?;
+    Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
+}
+
+async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
+    let job = known_job(&app, &claims.job)?;
+    let related = Related::default();
+    Ok(ok(&json!({
+        "planningContext": context_text(&job, &related),
+        "parent": related.parent,
+        "siblings": related.siblings,
+        "dependencies": related.dependencies,
+    })))
+}
+
+/// A good token of a job we do not know was not made for us.
+fn known_job(app: &App, id: &JobId) -> Result<Job, ApiError> {
+    let job = app.store.read(|tx| jobs::get(tx, id))?;
+    job.ok_or_else(|| RunnerFault::Token(TokenError::Malformed).into())
+}
+
+fn context_text(job: &Job, related: &Related) -> String {
+    let mut lines = vec![format!("{}: {}", job.issue.key, job.issue.title)];
+    if let Some(parent) = &related.parent {
+        lines.push(format!("Parent: {parent}"));
+    }
+    let mut list = |title: &str, issues: &[String]| {
+        if !issues.is_empty() {
+            lines.push(format!("{title}:"));
+            lines.extend(issues.iter().map(|issue| format!("- {issue}")));
+        }
+    };
+    list("Siblings", &related.siblings);
+    list("Dependencies", &related.dependencies);
+    lines.join("\n")
+}

@@ -1,0 +1,327 @@
+//! Every row of the spec's tables for `/runner/*`, and what a refused report must not cost.
+
+use std::time::Duration;
+
+use agent_implement::domain::job::{JobKind, JobState};
+use agent_implement::keys::run_token::Audience;
+use agent_implement::store::{Store, steps};
+use serde_json::{Value, json};
+
+use crate::api::{ACCESS_CODE, Server, answer, job};
+
+const RESULT: &str = "/runner/result";
+const PROGRESS: &str = "/runner/progress";
+const CONTEXT: &str = "/runner/planning-context";
+
+fn success() -> Value {
+    json!({
+        "phase": "implementation",
+        "outcome": "success",
+        "prUrl": "https://github.com/acme/shop/pull/7",
+        "comments": [],
+    })
+}
+
+fn step(id: &str) -> Value {
+    json!({"step": {"id": id, "type": "clone", "status": "running", "started_at": "2027-01-15T08:00:00Z"}})
+}
+
+/// A body without one of its fields, or with another value in it.
+fn but(mut body: Value, pointer: &str, value: Value) -> String {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    let fields = body.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    if value.is_null() {
+        fields.remove(name);
+    } else {
+        fields.insert(name.to_owned(), value);
+    }
+    body.to_string()
+}
+
+#[tokio::test]
+async fn a_bad_result_is_told_apart_and_spends_no_token() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Result);
+    let rows = [
+        (String::new(), "invalid_body"),
+        ("{".into(), "invalid_body"),
+        ("null".into(), "invalid_body"),
+        ("[]".into(), "invalid_body"),
+        ("\"text\"".into(), "invalid_body"),
+        ("{}".into(), "invalid_phase"),
+        (but(success(), "/phase", json!("cooking")), "invalid_phase"),
+        (but(success(), "/phase", json!(1)), "invalid_phase"),
+        (
+            but(success(), "/outcome", json!("maybe")),
+            "invalid_outcome",
+        ),
+        (but(success(), "/outcome", Value::Null), "invalid_outcome"),
+        (but(success(), "/comments", Value::Null), "invalid_comments"),
+        (but(success(), "/comments", json!({})), "invalid_comments"),
+        (
+            but(success(), "/comments", json!(["text"])),
+            "invalid_comment_shape",
+        ),
+        (
+            but(success(), "/comments", json!([{"body": 1}])),
+            "invalid_comment_shape",
+        ),
+        (
+            but(success(), "/phase", json!("planning")),
+            "phase_mismatch",
+        ),
+        (
+            but(success(), "/phase", json!("gap-analysis")),
+            "phase_mismatch",
+        ),
+        (but(success(), "/prUrl", Value::Null), "missing_prUrl"),
+        (but(success(), "/prUrl", json!("")), "missing_prUrl"),
+        (but(success(), "/prUrl", json!(7)), "missing_prUrl"),
+    ];
+    for (body, slug) in rows {
+        let told = server.ask("POST", RESULT, &token, body.clone()).await;
+        assert_eq!(told.fault(), (400, slug), "{body}");
+    }
+    assert!(!server.job("01JOB").reported);
+
+    let told = server
+        .ask("POST", RESULT, &token, success().to_string())
+        .await;
+    assert_eq!(told.status, 200);
+    assert_eq!(told.body, json!({"acknowledged": true, "warnings": []}));
+    assert_eq!(server.job("01JOB").state, JobState::Completed);
+
+    let again = server
+        .ask("POST", RESULT, &token, success().to_string())
+        .await;
+    assert_eq!(again.fault(), (409, "already_consumed"));
+    // The checks of the body come before that of the token's use.
+    let odd = server.ask("POST", RESULT, &token, "{}".to_owned()).await;
+    assert_eq!(odd.fault(), (400, "invalid_phase"));
+}
+
+#[tokio::test]
+async fn a_detail_that_is_not_understood_is_warned_of() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Result);
+    let body = but(success(), "/usage", json!("much"));
+    let told = server.ask("POST", RESULT, &token, body).await;
+    assert_eq!(told.status, 200);
+    assert_eq!(told.body["warnings"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_or_another_phase_needs_no_pull_request() {
+    let server = Server::start().await;
+    let failed = json!({"phase": "implementation", "outcome": "failure", "comments": []});
+    let planned =
+        json!({"phase": "planning", "outcome": "success", "comments": [{"body": "plan"}]});
+    let rows = [
+        ("01A", JobKind::Implementation, failed, "failed"),
+        ("01B", JobKind::Planning, planned, "completed"),
+    ];
+    for (id, kind, body, status) in rows {
+        let job = job(id, kind);
+        server.put_job(&job).await;
+        let token = server.run_token(&job, Audience::Result);
+        let told = server.ask("POST", RESULT, &token, body.to_string()).await;
+        assert_eq!(told.status, 200, "{told:?}");
+        assert_eq!(server.job(id).state.status(), status);
+    }
+}
+
+#[tokio::test]
+async fn a_bad_token_is_told_apart_on_every_route() {
+    let server = Server::start().await;
+    let known = job("01JOB", JobKind::Planning);
+    server.put_job(&known).await;
+    let calls = [
+        ("POST", RESULT, Audience::Result, Audience::Progress),
+        ("POST", PROGRESS, Audience::Progress, Audience::Result),
+        ("GET", CONTEXT, Audience::Progress, Audience::Result),
+    ];
+    for (method, path, own, other) in calls {
+        let good = server.run_token(&known, own);
+        let (rest, _) = good.rsplit_once('.').unwrap();
+        let faults = [
+            ("nonsense".to_owned(), "malformed"),
+            ("a.b.c".to_owned(), "malformed"),
+            (format!("{rest}.AAAA"), "bad_signature"),
+            (server.token_for(&known, own, Duration::ZERO), "expired"),
+            (server.run_token(&known, other), "wrong_audience"),
+        ];
+        for (token, slug) in faults {
+            // The token is checked before the body is read.
+            let told = server.ask(method, path, &token, None).await;
+            assert_eq!(told.fault(), (401, slug), "{path}");
+            assert_eq!(told.header("www-authenticate"), "Bearer");
+        }
+        for header in ["", "Basic abc", "Bearer", "Bearer ", "nonsense"] {
+            let request = server.request(method, path).header("authorization", header);
+            assert_eq!(answer(request).await.fault(), (401, "missing_bearer"));
+        }
+        let told = server.ask(method, path, "", None).await;
+        assert_eq!(told.fault(), (401, "missing_bearer"));
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_an_unknown_run_is_refused() {
+    let server = Server::start().await;
+    let unknown = job("01NEVER", JobKind::Implementation);
+    let result = server.run_token(&unknown, Audience::Result);
+    let progress = server.run_token(&unknown, Audience::Progress);
+    let told = server.ask("POST", RESULT, &result, success().to_string());
+    assert_eq!(told.await.fault(), (401, "malformed"));
+    let told = server.ask("POST", PROGRESS, &progress, step("s").to_string());
+    assert_eq!(told.await.fault(), (404, "job_not_found"));
+    let told = server.ask("POST", PROGRESS, &progress, "{}".to_owned());
+    assert_eq!(told.await.fault(), (400, "step_required"));
+    let told = server.ask("GET", CONTEXT, &progress, None);
+    assert_eq!(told.await.fault(), (401, "malformed"));
+}
+
+#[tokio::test]
+async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Progress);
+    let rows = [
+        (String::new(), "invalid_body"),
+        ("[".into(), "invalid_body"),
+        ("[]".into(), "invalid_body"),
+        ("7".into(), "invalid_body"),
+        ("{}".into(), "step_required"),
+        (r#"{"step":"clone"}"#.into(), "step_required"),
+        (r#"{"step":[]}"#.into(), "step_required"),
+        (but(step("s"), "/step/id", Value::Null), "invalid_step_id"),
+        (but(step("s"), "/step/id", json!(1)), "invalid_step_id"),
+        (
+            but(step("s"), "/step/started_at", Value::Null),
+            "invalid_step_started_at",
+        ),
+        (
+            but(step("s"), "/step/status", json!(true)),
+            "invalid_step_status",
+        ),
+        (but(step("s"), "/step/type", json!({})), "invalid_step_type"),
+    ];
+    for (body, slug) in rows {
+        let told = server.ask("POST", PROGRESS, &token, body.clone()).await;
+        assert_eq!(told.fault(), (400, slug), "{body}");
+    }
+    let mut body = step("s");
+    body["step"]["elapsed"] = json!(12);
+    body["log"] = json!("line");
+    for _ in 0..2 {
+        let told = server.ask("POST", PROGRESS, &token, body.to_string()).await;
+        assert_eq!(told.status, 200);
+        assert_eq!(told.body, json!({"acknowledged": true}));
+    }
+    let kept = server
+        .app
+        .store
+        .read(|tx| steps::of_job(tx, &job.id))
+        .unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].elapsed_ms, Some(12));
+    assert_eq!(server.job("01JOB").state, JobState::Running);
+}
+
+#[tokio::test]
+async fn progress_and_result_are_spent_apart() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let result = server.run_token(&job, Audience::Result);
+    let progress = server.run_token(&job, Audience::Progress);
+    let told = server.ask("POST", RESULT, &result, success().to_string());
+    assert_eq!(told.await.status, 200);
+    let told = server.ask("POST", PROGRESS, &progress, step("late").to_string());
+    assert_eq!(told.await.status, 200, "what comes after the end is kept");
+    assert_eq!(server.job("01JOB").state, JobState::Completed);
+}
+
+#[tokio::test]
+async fn of_fifty_equal_results_exactly_one_counts() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Result);
+    let posts = (0..50).map(|_| server.ask("POST", RESULT, &token, success().to_string()));
+    let mut told = [0, 0];
+    for answer in futures_util::future::join_all(posts).await {
+        match answer.status {
+            200 => told[0] += 1,
+            _ => {
+                assert_eq!(answer.fault(), (409, "already_consumed"));
+                told[1] += 1;
+            }
+        }
+    }
+    assert_eq!(told, [1, 49]);
+}
+
+#[tokio::test]
+async fn the_planning_context_names_the_issue() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Planning);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Progress);
+    let told = server.ask("GET", CONTEXT, &token, None).await;
+    assert_eq!(told.status, 200);
+    let text = told.body["planningContext"].as_str().unwrap();
+    assert!(text.contains("ENG-1: Make it work"), "{text}");
+    for field in ["parent", "siblings", "dependencies"] {
+        assert!(told.body.get(field).is_some(), "{field}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_secret_runs_cannot_report() {
+    let flags = ["--admin-access-code", ACCESS_CODE];
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    for (method, path) in [("POST", RESULT), ("POST", PROGRESS), ("GET", CONTEXT)] {
+        let told = server.ask(method, path, "any", None).await;
+        assert_eq!(told.fault(), (501, "Runner callback not configured"));
+    }
+}
+
+#[tokio::test]
+async fn a_large_body_is_refused_with_and_without_its_length() {
+    let server = Server::start().await;
+    let job = job("01JOB", JobKind::Implementation);
+    server.put_job(&job).await;
+    let token = server.run_token(&job, Audience::Progress);
+    let large = vec![b' '; (1 << 20) + 1];
+    let told = server.request("POST", PROGRESS).bearer_auth(&token);
+    let told = answer(told.body(large.clone())).await;
+    assert_eq!(told.status, 413);
+    assert!(told.body["error"].is_string());
+
+    let mut head = format!(
+        "POST {PROGRESS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    )
+    .into_bytes();
+    for chunk in large.chunks(1 << 16) {
+        head.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        head.extend(chunk);
+        head.extend(b"\r\n");
+    }
+    head.extend(b"0\r\n\r\n");
+    assert!(
+        crate::api::raw(server.address, &head)
+            .await
+            .starts_with("HTTP/1.1 413")
+    );
+
+    let mut fits = step("s").to_string();
+    fits.push_str(&" ".repeat((1 << 20) - fits.len()));
+    let told = server.ask("POST", PROGRESS, &token, fits).await;
+    assert_eq!(told.status, 200);
+}
