@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod floors;
 
 mod runner_api;
