@@ -10,7 +10,7 @@ pub mod changes;
 pub mod import;
 pub mod remote;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
