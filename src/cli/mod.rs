@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod demo;
 mod logging;
 mod mask;
 mod run;
@@ -19,6 +20,8 @@ pub struct CommandLine {
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
     Serve(serve::Arguments),
+    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
+    Demo(demo::Arguments),
     /// Inside a run: clone, implement, review, push, open the pull request, report.
     Run,
     /// Inside a CI run, first of all: hide the run's tokens from its log.
@@ -29,6 +32,7 @@ enum Command {
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(arguments)),
+        Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Run => with_runtime(async { Ok(run::run().await) }),
         Command::Mask => Ok(mask::mask()),
     };

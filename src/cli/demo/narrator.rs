@@ -109,7 +109,8 @@ impl Narrator {
             }
         }
         for (number, message) in self.town.chat().messages().iter().enumerate() {
-            self.tell(format!("chat ({}): {}", number + 1, message.text()));
+            let text = message.body.get("text").and_then(|text| text.as_str()).unwrap_or_default();
+            self.tell(format!("chat message {}: {text}", number + 1));
         }
     }
 
