@@ -14,8 +14,12 @@ mod http;
 mod linear;
 mod page;
 mod requests;
+pub mod scripted_agent;
 mod serve;
 mod state;
+pub mod stories;
+#[cfg(test)]
+mod tests;
 mod town;
 
 pub use self::chat::{Chat, Message};

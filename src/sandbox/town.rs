@@ -164,6 +164,11 @@ impl Town {
         &self.inner.requests
     }
 
+    /// Where the scripted agent finds its scripts: `Script::save(town.scripts(), "ENG-1")`.
+    pub fn scripts(&self) -> std::path::PathBuf {
+        self.inner.dir.join("scripts")
+    }
+
     /// The folder of the town's state.
     pub fn dir(&self) -> &std::path::Path {
         &self.inner.dir
