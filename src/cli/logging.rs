@@ -1,6 +1,6 @@
 //! Logs: to standard error and to daily files, never with a secret in them.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use tracing_appender::non_blocking::WorkerGuard;
@@ -65,6 +65,7 @@ pub fn start(
     dir: &Path,
     redactor: &Redactor,
 ) -> anyhow::Result<WorkerGuard> {
+    std::fs::create_dir_all(dir)?;
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
         .filename_prefix("agent-implement")
@@ -83,7 +84,9 @@ pub fn start(
     let to_file = tracing_subscriber::fmt::layer()
         .json()
         .with_writer(redacted_files);
-    let to_stderr = tracing_subscriber::fmt::layer().with_writer(redacted_stderr);
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(redacted_stderr);
     let to_stderr = match format {
         LogFormat::Json => to_stderr.json().boxed(),
         LogFormat::Text => to_stderr.with_target(false).boxed(),

@@ -6,7 +6,10 @@ mod mask;
 mod run;
 mod serve;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+use crate::sandbox::scripted_agent;
 
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
@@ -26,6 +29,12 @@ enum Command {
     Run,
     /// Inside a CI run, first of all: hide the run's tokens from its log.
     Mask,
+    /// In the demo and the tests: play the agent CLI from a script.
+    #[command(hide = true, disable_help_flag = true)]
+    ScriptedAgent {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Carries out the command and answers the process's exit code.
@@ -35,6 +44,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Run => with_runtime(async { Ok(run::run().await) }),
         Command::Mask => Ok(mask::mask()),
+        Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");

@@ -71,13 +71,13 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
 pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<(), ReportError> {
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
     let step = presentable(&app.redactor, report.step);
-    let run_id = report.run_id;
+    let (run_id, order) = (report.run_id, app.store.next_order());
     app.store
         .write(move |tx| {
             let Some(job) = jobs::get(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
             };
-            steps::put(tx, &id, &step)?;
+            steps::put(tx, &id, &step, order)?;
             note_run(tx, policy, &job, run_id, now)?;
             Ok(Ok(()))
         })

@@ -1,7 +1,17 @@
 //! Seeds that a demo starts from: small, real, and the same every time.
 
 use super::scripted_agent::{Script, Step};
+use super::state::replace;
 use super::{Repo, Town};
+
+/// The demo's team, and the repository it is to be mapped to.
+pub const DEMO_TEAM: &str = "DEMO";
+pub const DEMO_OWNER: &str = "demo";
+pub const DEMO_REPO: &str = "greeter";
+
+/// The ticket that is plain and flagged, and the one that waits for it.
+pub const DEMO_PLAIN: &str = "DEMO-1";
+pub const DEMO_BLOCKED: &str = "DEMO-2";
 
 /// The label that hands a ticket to the agent.
 const TRIGGER: &str = "Agent-Implement";
@@ -81,19 +91,22 @@ pub struct Demo {
 }
 
 /// Team `DEMO`, the repository `demo/greeter` with these workflow files (path, content), a flagged
-/// ticket and one that waits for it. On a town that has them already it changes nothing.
+/// ticket and one that waits for it. On a town that has them already it changes nothing; one that
+/// was killed half way is seeded again.
 pub fn demo(town: &Town, workflows: &[(&str, &str)]) -> anyhow::Result<Demo> {
-    let repo = town.github().repo("demo", "greeter");
+    let repo = town.github().repo(DEMO_OWNER, DEMO_REPO);
     let demo = Demo {
         repo: repo.clone(),
-        plain: "DEMO-1",
-        blocked: "DEMO-2",
+        plain: DEMO_PLAIN,
+        blocked: DEMO_BLOCKED,
     };
+    let seeded = town.dir().join("demo-is-seeded");
+    if seeded.exists() {
+        return Ok(demo);
+    }
     let scripts = town.scripts();
     for (ticket, script) in [(demo.plain, greet_by_name()), (demo.blocked, say_goodbye())] {
-        if !scripts.join(format!("{ticket}.json")).exists() {
-            script.save(&scripts, ticket)?;
-        }
+        script.save(&scripts, ticket)?;
     }
     if repo.branch_head("main").is_none() {
         let project = [
@@ -103,39 +116,36 @@ pub fn demo(town: &Town, workflows: &[(&str, &str)]) -> anyhow::Result<Demo> {
         ];
         let files = [&project[..], workflows].concat();
         repo.seed(&files, "Greet the world")?;
-        repo.collaborator("robin", "admin")
-            .secret("ANTHROPIC_API_KEY", "sk-ant-sandbox-only");
     }
+    repo.collaborator("robin", "admin")
+        .secret("ANTHROPIC_API_KEY", "sk-ant-sandbox-only");
     file_tickets(town, &demo);
+    replace(&seeded, b"")?;
     Ok(demo)
 }
 
 fn file_tickets(town: &Town, demo: &Demo) {
     let linear = town.linear();
-    linear.team("DEMO", "Demo");
-    if linear.issue(demo.plain).snapshot().is_none() {
-        linear
-            .issue(demo.plain)
-            .title("Greet people by name")
-            .describe(
-                "`greet.sh` always greets the world. It should greet the people named as arguments, \
-                 one line each, and still greet the world when nobody is named.\n\n\
-                 - [ ] `./greet.sh Ada Grace` prints two lines\n\
-                 - [ ] `./greet.sh` prints what it always did\n\
-                 - [ ] README and tests tell about it",
-            )
-            .priority(2)
-            .add_label(TRIGGER);
-    }
-    if linear.issue(demo.blocked).snapshot().is_none() {
-        linear
-            .issue(demo.blocked)
-            .title("Say goodbye, too")
-            .describe("Add `farewell.sh`, which says goodbye the way `greet.sh` says hello.")
-            .priority(3)
-            .blocked_by(demo.plain)
-            .add_label(TRIGGER);
-    }
+    linear.team(DEMO_TEAM, "Demo");
+    linear
+        .issue(demo.plain)
+        .title("Greet people by name")
+        .describe(
+            "`greet.sh` always greets the world. It should greet the people named as arguments, \
+             one line each, and still greet the world when nobody is named.\n\n\
+             - [ ] `./greet.sh Ada Grace` prints two lines\n\
+             - [ ] `./greet.sh` prints what it always did\n\
+             - [ ] README and tests tell about it",
+        )
+        .priority(2)
+        .add_label(TRIGGER);
+    linear
+        .issue(demo.blocked)
+        .title("Say goodbye, too")
+        .describe("Add `farewell.sh`, which says goodbye the way `greet.sh` says hello.")
+        .priority(3)
+        .blocked_by(demo.plain)
+        .add_label(TRIGGER);
 }
 
 fn greet_by_name() -> Script {

@@ -22,13 +22,51 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("pipeline", &["scm", "wire", "domain"]),
     (
         "app",
-        &["config", "clock", "crash", "store", "ticketing", "scm", "chat", "runners", "keys", "domain", "wire"],
+        &[
+            "config",
+            "clock",
+            "crash",
+            "store",
+            "ticketing",
+            "scm",
+            "chat",
+            "runners",
+            "keys",
+            "domain",
+            "wire",
+        ],
     ),
     (
         "flow",
-        &["app", "config", "clock", "crash", "store", "ticketing", "scm", "chat", "runners", "keys", "domain", "wire"],
+        &[
+            "app",
+            "config",
+            "clock",
+            "crash",
+            "store",
+            "ticketing",
+            "scm",
+            "chat",
+            "runners",
+            "keys",
+            "domain",
+            "wire",
+        ],
     ),
-    ("http", &["flow", "app", "store", "ticketing", "scm", "keys", "config", "domain", "wire"]),
+    (
+        "http",
+        &[
+            "flow",
+            "app",
+            "store",
+            "ticketing",
+            "scm",
+            "keys",
+            "config",
+            "domain",
+            "wire",
+        ],
+    ),
     ("sandbox", &[]),
 ];
 
@@ -49,7 +87,9 @@ impl Source {
     }
 
     fn is_test(&self) -> bool {
-        self.name.ends_with("tests.rs") || self.name.contains("/tests/") || self.name.ends_with("test_server.rs")
+        self.name.ends_with("tests.rs")
+            || self.name.contains("/tests/")
+            || self.name.ends_with("test_server.rs")
     }
 
     /// Without the tests at its end.
@@ -62,8 +102,13 @@ impl Source {
 
     fn lines_with(&self, needle: &str) -> Vec<String> {
         let is_code = |line: &&str| !line.trim_start().starts_with("//");
-        let hits = self.code().lines().filter(is_code).filter(|line| line.contains(needle));
-        hits.map(|line| format!("{}: {}", self.name, line.trim())).collect()
+        let hits = self
+            .code()
+            .lines()
+            .filter(is_code)
+            .filter(|line| line.contains(needle));
+        hits.map(|line| format!("{}: {}", self.name, line.trim()))
+            .collect()
     }
 }
 
@@ -77,8 +122,16 @@ fn sources() -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let name = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-                found.push(Source { text: fs::read_to_string(&path).unwrap(), name, path });
+                let name = path
+                    .strip_prefix(&root)
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned();
+                found.push(Source {
+                    text: fs::read_to_string(&path).unwrap(),
+                    name,
+                    path,
+                });
             }
         }
     }
@@ -94,12 +147,20 @@ fn used_rooms(source: &Source) -> Vec<String> {
         if source.code()[line_start..].trim_start().starts_with("//") {
             continue;
         }
-        let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        let word = |text: &str| {
+            text.chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect::<String>()
+        };
         match rest.strip_prefix('{') {
             None => used.push(word(rest)),
             Some(list) => {
                 let list = &list[..list.find(';').unwrap_or(list.len())];
-                used.extend(list.split(',').map(|item| word(item.trim())).filter(|room| !room.is_empty()));
+                used.extend(
+                    list.split(',')
+                        .map(|item| word(item.trim()))
+                        .filter(|room| !room.is_empty()),
+                );
             }
         }
     }
@@ -110,7 +171,10 @@ fn used_rooms(source: &Source) -> Vec<String> {
 fn every_room_uses_only_the_rooms_below_it() {
     let allowed: BTreeMap<&str, &[&str]> = ROOMS.iter().copied().collect();
     let mut trespasses = Vec::new();
-    for source in sources().iter().filter(|source| !["lib", "main", "cli"].contains(&source.room())) {
+    for source in sources()
+        .iter()
+        .filter(|source| !["lib", "main", "cli"].contains(&source.room()))
+    {
         let Some(may_use) = allowed.get(source.room()) else {
             panic!("{} stands in no room of the table", source.name);
         };
@@ -126,16 +190,31 @@ fn every_room_uses_only_the_rooms_below_it() {
 
 #[test]
 fn the_domain_is_pure() {
-    let foreign = ["tokio", "reqwest", "redb", "warp", "hyper", "std::fs", "std::net", "std::process", "async fn"];
+    let foreign = [
+        "tokio",
+        "reqwest",
+        "redb",
+        "warp",
+        "hyper",
+        "std::fs",
+        "std::net",
+        "std::process",
+        "async fn",
+    ];
     let sources = sources();
     let domain = sources.iter().filter(|source| source.room() == "domain");
-    let hits: Vec<String> = domain.flat_map(|source| foreign.iter().flat_map(|word| source.lines_with(word))).collect();
+    let hits: Vec<String> = domain
+        .flat_map(|source| foreign.iter().flat_map(|word| source.lines_with(word)))
+        .collect();
     assert!(hits.is_empty(), "{hits:#?}");
 }
 
 /// What may be said in one place only: a needle, and the files it may stand in.
 const ONE_PLACE: &[(&str, &[&str])] = &[
-    ("std::env::var", &["config/sources.rs", "pipeline/environment.rs"]),
+    (
+        "std::env::var",
+        &["config/sources.rs", "pipeline/environment.rs"],
+    ),
     ("begin_write", &["store/"]),
     ("StatusCode::BAD_REQUEST", &["http/error.rs"]),
     ("StatusCode::CONFLICT", &["http/error.rs"]),
@@ -153,7 +232,9 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
 #[test]
 fn what_belongs_in_one_place_stands_nowhere_else() {
     let sources = sources();
-    let outside = sources.iter().filter(|source| source.room() != "sandbox" && !source.is_test());
+    let outside = sources
+        .iter()
+        .filter(|source| source.room() != "sandbox" && !source.is_test());
     let mut strays = Vec::new();
     for source in outside {
         for (needle, places) in ONE_PLACE {
@@ -170,7 +251,13 @@ fn no_file_is_too_long_to_read() {
     let long: Vec<String> = sources()
         .iter()
         .filter(|source| !source.is_test() && source.code().lines().count() > MAX_LINES)
-        .map(|source| format!("{}: {} lines", source.path.display(), source.code().lines().count()))
+        .map(|source| {
+            format!(
+                "{}: {} lines",
+                source.path.display(),
+                source.code().lines().count()
+            )
+        })
         .collect();
     assert!(long.is_empty(), "{long:#?}");
 }

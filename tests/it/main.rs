@@ -3,5 +3,8 @@
 
 mod api;
 mod floors;
+mod world;
+
+mod implementation;
 
 mod runner_api;

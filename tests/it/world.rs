@@ -33,7 +33,14 @@ pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-impleme
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
-pub const APP_KEY: &str = include_str!("../data/github-app-key.pem");
+fn app_key() -> String {
+    let base64 = include_str!("../../src/keys/testdata/rsa-test-key.pkcs8.base64");
+    let label = "PRIVATE KEY";
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        base64.trim()
+    )
+}
 
 pub struct World {
     pub town: Town,
@@ -54,19 +61,31 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let program = env!("CARGO_BIN_EXE_agent-implement");
         let mut options = TownOptions::new(dir.path().join("town"), program);
-        options.app_key_pem = Some(APP_KEY.to_owned());
+        options.app_key_pem = Some(app_key());
         let town = Town::start(options).await.unwrap();
         town.linear().team("ENG", "Engineering");
-        let files = [("README.md", "# Shop\n"), (".github/workflows/agent-implement.yml", WORKFLOW)];
-        town.github().repo("acme", "shop").seed(&files, "Begin").unwrap();
-        default_script().save(&town.scripts_dir(), "default").unwrap();
+        let files = [
+            ("README.md", "# Shop\n"),
+            (".github/workflows/agent-implement.yml", WORKFLOW),
+        ];
+        town.github()
+            .repo("acme", "shop")
+            .seed(&files, "Begin")
+            .unwrap();
+        default_script().save(&town.scripts(), "default").unwrap();
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let store = Store::open(&dir.path().join("data")).unwrap();
-        let setting = Setting { pace: quick(), ..Setting::default() };
+        let setting = Setting {
+            pace: quick(),
+            ..Setting::default()
+        };
         let app = App::new(configured(&town, &address), store, setting).unwrap();
-        app.store.write(|tx| mappings::put(tx, &mapping())).await.unwrap();
+        app.store
+            .write(|tx| mappings::put(tx, &mapping()))
+            .await
+            .unwrap();
         let (stop, signal) = Stop::new();
         let told = signal.clone();
         let served = http::serve(app.clone(), listener, async move { told.given().await });
@@ -74,7 +93,14 @@ impl World {
             tokio::spawn(flow::run(app.clone(), signal)),
             tokio::spawn(async { served.await.unwrap() }),
         ];
-        Self { town, app, address, stop, tasks, dir }
+        Self {
+            town,
+            app,
+            address,
+            stop,
+            tasks,
+            dir,
+        }
     }
 
     pub fn repo(&self) -> Repo {
@@ -83,11 +109,16 @@ impl World {
 
     /// Files a ticket of team `ENG` and flags it.
     pub fn flag(&self, key: &str, title: &str) {
-        self.town.linear().issue(key).title(title).describe("Please.").add_label("Agent-Implement");
+        self.town
+            .linear()
+            .issue(key)
+            .title(title)
+            .describe("Please.")
+            .add_label("Agent-Implement");
     }
 
     pub fn script(&self, ticket: &str, script: Script) {
-        script.save(&self.town.scripts_dir(), ticket).unwrap();
+        script.save(&self.town.scripts(), ticket).unwrap();
     }
 
     /// Lets both vendors misbehave by chance.
@@ -98,33 +129,49 @@ impl World {
 
     /// The jobs of a ticket, oldest first.
     pub fn jobs(&self, key: &str) -> Vec<Job> {
-        let Some(ticket) = self.town.linear().issue(key).snapshot() else { return Vec::new() };
-        self.app.store.read(|tx| jobs::of_issue(tx, &IssueId::new(ticket.id.clone()))).unwrap()
+        let Some(ticket) = self.town.linear().issue(key).snapshot() else {
+            return Vec::new();
+        };
+        self.app
+            .store
+            .read(|tx| jobs::of_issue(tx, &IssueId::new(ticket.id.clone())))
+            .unwrap()
     }
 
     /// Waits until a ticket's last job has ended and everything owed for it is delivered.
     pub async fn ended(&self, key: &str) -> Job {
-        self.until(&format!("{key} has ended"), || self.jobs(key).last().is_some_and(|job| !job.is_active())).await;
+        self.until(&format!("{key} has ended"), || {
+            self.jobs(key).last().is_some_and(|job| !job.is_active())
+        })
+        .await;
         self.settled().await;
         self.jobs(key).pop().unwrap()
     }
 
     /// Waits until nothing is owed any more.
     pub async fn settled(&self) {
-        self.until("everything is delivered", || self.app.store.read(outbox::lanes).unwrap().is_empty()).await;
+        self.until("everything is delivered", || {
+            self.app.store.read(outbox::lanes).unwrap().is_empty()
+        })
+        .await;
     }
 
     /// Waits for two whole polls, so that what the engine would do it has done.
     pub async fn polled(&self) {
         let before = self.app.pulse.polls();
         self.app.bells.poll.notify_one();
-        self.until("two polls", || self.app.pulse.polls() >= before + 2).await;
+        self.until("two polls", || self.app.pulse.polls() >= before + 2)
+            .await;
     }
 
     pub async fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let began = Instant::now();
         while !holds() {
-            assert!(began.elapsed() < PATIENCE, "waited in vain until {what}\n{}", self.describe());
+            assert!(
+                began.elapsed() < PATIENCE,
+                "waited in vain until {what}\n{}",
+                self.describe()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -135,16 +182,32 @@ impl World {
         let owed = self.app.store.read(outbox::pending).unwrap();
         let runs = self.repo().runs();
         let logs: Vec<String> = runs.iter().map(|run| self.repo().run_log(run.id)).collect();
-        format!("jobs {jobs:#?}\nowed {owed:#?}\nruns {runs:#?}\nlogs {}", logs.join("\n---\n"))
+        format!(
+            "jobs {jobs:#?}\nowed {owed:#?}\nruns {runs:#?}\nlogs {}",
+            logs.join("\n---\n")
+        )
     }
 
     /// Asks the admin API, signed in.
     pub async fn admin(&self, path: &str) -> Value {
         let client = reqwest::Client::new();
         let code = serde_json::json!({ "code": ACCESS_CODE });
-        let signed_in = client.post(format!("{}/api/auth", self.address)).json(&code).send().await.unwrap();
-        let token = signed_in.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned();
-        let answer = client.get(format!("{}{path}", self.address)).bearer_auth(token).send().await.unwrap();
+        let signed_in = client
+            .post(format!("{}/api/auth", self.address))
+            .json(&code)
+            .send()
+            .await
+            .unwrap();
+        let token = signed_in.json::<Value>().await.unwrap()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let answer = client
+            .get(format!("{}{path}", self.address))
+            .bearer_auth(token)
+            .send()
+            .await
+            .unwrap();
         answer.json().await.unwrap()
     }
 
@@ -167,7 +230,10 @@ impl World {
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(20), task).await.unwrap().unwrap();
+            tokio::time::timeout(Duration::from_secs(20), task)
+                .await
+                .unwrap()
+                .unwrap();
         }
         self.town.stop_and_kill_runs().await;
     }
@@ -176,16 +242,26 @@ impl World {
 fn configured(town: &Town, address: &str) -> Config {
     let id = town.github().app_id().to_string();
     config(&[
-        "--admin-access-code", ACCESS_CODE,
-        "--runner-token-secret", TOKEN_SECRET,
-        "--runner-callback-base-url", address,
-        "--poll-interval-ms", "1000",
-        "--linear-api-key", &town.linear().key(),
-        "--linear-api-url", &town.linear_url(),
-        "--github-app-id", &id,
-        "--github-app-private-key", APP_KEY,
-        "--github-api-url", &town.github_api_url(),
-        "--notify-webhook-url", &town.chat_url(),
+        "--admin-access-code",
+        ACCESS_CODE,
+        "--runner-token-secret",
+        TOKEN_SECRET,
+        "--runner-callback-base-url",
+        address,
+        "--poll-interval-ms",
+        "1000",
+        "--linear-api-key",
+        &town.linear().key(),
+        "--linear-api-url",
+        &town.linear_url(),
+        "--github-app-id",
+        &id,
+        "--github-app-private-key",
+        &app_key(),
+        "--github-api-url",
+        &town.github_api_url(),
+        "--notify-webhook-url",
+        &town.chat_url(),
     ])
 }
 
@@ -229,7 +305,12 @@ pub fn mapping() -> Mapping {
 /// What the agent does on a ticket without a script of its own.
 fn default_script() -> Script {
     Script::new().pass([
-        Step::Write { path: "feature.txt".into(), content: "done\n".into() },
-        Step::Say { text: "I wrote the feature.".into() },
+        Step::Write {
+            path: "feature.txt".into(),
+            content: "done\n".into(),
+        },
+        Step::Say {
+            text: "I wrote the feature.".into(),
+        },
     ])
 }

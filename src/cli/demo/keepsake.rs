@@ -24,11 +24,17 @@ impl Keepsake {
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
         match std::fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {}", path.display())),
+            Ok(text) => {
+                serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))
+            }
             Err(_) => {
                 let random = || admin_token::fresh().map_err(anyhow::Error::msg);
                 let access_code = random()?.expose().chars().take(10).collect();
-                Ok(Self { access_code, token_secret: random()?.expose().to_owned(), port: 0 })
+                Ok(Self {
+                    access_code,
+                    token_secret: random()?.expose().to_owned(),
+                    port: 0,
+                })
             }
         }
     }
@@ -36,7 +42,10 @@ impl Keepsake {
     /// Keeps it, whole or not at all.
     pub fn keep(&self, dir: &Path, port: u16) -> anyhow::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        let kept = Self { port, ..self.clone() };
+        let kept = Self {
+            port,
+            ..self.clone()
+        };
         file.write_all(serde_json::to_string_pretty(&kept)?.as_bytes())?;
         file.persist(dir.join(FILE))?;
         Ok(())

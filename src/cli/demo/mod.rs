@@ -17,7 +17,9 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
 use crate::crash::{CrashPlan, CrashPoint};
-use crate::domain::mapping::{ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing};
+use crate::domain::mapping::{
+    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
+};
 use crate::domain::secret::Secret;
 use crate::sandbox::{Town, TownOptions, stories};
 use crate::store::{Store, mappings};
@@ -56,7 +58,12 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let town = found_town(&dir).await?;
     let listener = TcpListener::bind(("127.0.0.1", keepsake.port))
         .await
-        .with_context(|| format!("listening on port {} again, where runs of this folder report", keepsake.port))?;
+        .with_context(|| {
+            format!(
+                "listening on port {} again, where runs of this folder report",
+                keepsake.port
+            )
+        })?;
     let port = listener.local_addr()?.port();
     keepsake.keep(&dir, port)?;
 
@@ -65,14 +72,22 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let logs = config.data_dir.join("logs");
     let _logging = logging::start(&arguments.log_level, config.log_format, &logs, &redactor)?;
     let store = Store::open(&config.data_dir)?;
-    let setting = Setting { pace: quick(), crash: CrashPlan::at(arguments.crash_at), ..Setting::default() };
+    let setting = Setting {
+        pace: quick(),
+        crash: CrashPlan::at(arguments.crash_at),
+        ..Setting::default()
+    };
     let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
     map_project(&app).await?;
 
     let narrator = Narrator::new(app.clone(), town.clone());
     narrator.introduce(port, &keepsake.access_code, &dir);
     let told = async {
-        if arguments.exit_when_idle { narrator.until_idle(PATIENCE).await } else { narrator.until_interrupted().await }
+        if arguments.exit_when_idle {
+            narrator.until_idle(PATIENCE).await
+        } else {
+            narrator.until_interrupted().await
+        }
     };
     let (end, ended) = tokio::sync::oneshot::channel();
     let stop = async move {
@@ -95,7 +110,9 @@ fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::Tem
             Ok((dir.canonicalize()?, None))
         }
         None => {
-            let lent = tempfile::Builder::new().prefix("agent-implement-demo-").tempdir()?;
+            let lent = tempfile::Builder::new()
+                .prefix("agent-implement-demo-")
+                .tempdir()?;
             Ok((lent.path().to_owned(), Some(lent)))
         }
     }
@@ -104,7 +121,10 @@ fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::Tem
 async fn found_town(dir: &Path) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(&town, &[(".github/workflows/agent-implement.yml", WORKFLOW)])?;
+    stories::demo(
+        &town,
+        &[(".github/workflows/agent-implement.yml", WORKFLOW)],
+    )?;
     Ok(town)
 }
 
@@ -117,13 +137,19 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
-        linear: Some(Linear { api_key: Secret::new(town.linear().key()), api_url: town.linear_url() }),
+        linear: Some(Linear {
+            api_key: Secret::new(town.linear().key()),
+            api_url: town.linear_url(),
+        }),
         github: Some(GitHub {
             credentials: GitHubCredentials::Token(Secret::new(town.github().token())),
             api_url: town.github_api_url(),
         }),
         session_image: None,
-        notify: Some(Notify { url: Secret::new(town.chat_url()), kind: ChatKind::ChannelA }),
+        notify: Some(Notify {
+            url: Secret::new(town.chat_url()),
+            kind: ChatKind::ChannelA,
+        }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),
         trusted_proxies: Vec::new(),

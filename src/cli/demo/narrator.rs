@@ -35,18 +35,37 @@ pub(super) struct Narrator {
 
 impl Narrator {
     pub fn new(app: App, town: Town) -> Self {
-        Self { app, town, began: Instant::now(), told: RefCell::default() }
+        Self {
+            app,
+            town,
+            began: Instant::now(),
+            told: RefCell::default(),
+        }
     }
 
     pub fn introduce(&self, port: u16, access_code: &str, dir: &Path) {
         println!("Agent Implement {}: the demo", env!("CARGO_PKG_VERSION"));
         println!("  service      http://127.0.0.1:{port}   (access code {access_code})");
-        println!("  vendors      stand-ins on http://127.0.0.1:{}", self.town.port());
+        println!(
+            "  vendors      stand-ins on http://127.0.0.1:{}",
+            self.town.port()
+        );
         println!("  kept in      {}", dir.display());
-        println!("  repository   {}", self.town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO).clone_url());
+        println!(
+            "  repository   {}",
+            self.town
+                .github()
+                .repo(stories::DEMO_OWNER, stories::DEMO_REPO)
+                .clone_url()
+        );
         println!();
         for ticket in self.town.linear().issues() {
-            println!("  {}  {}   [{}]", ticket.identifier, ticket.title, ticket.labels.join(", "));
+            println!(
+                "  {}  {}   [{}]",
+                ticket.identifier,
+                ticket.title,
+                ticket.labels.join(", ")
+            );
         }
         println!();
     }
@@ -72,32 +91,55 @@ impl Narrator {
         while self.began.elapsed() < patience {
             self.tell_news();
             let polls = self.app.pulse.polls();
-            idle_since_poll = if self.is_at_rest() { idle_since_poll.or(Some(polls)) } else { None };
+            idle_since_poll = if self.is_at_rest() {
+                idle_since_poll.or(Some(polls))
+            } else {
+                None
+            };
             if idle_since_poll.is_some_and(|since| polls >= since + QUIET_POLLS) {
                 return self.sum_up();
             }
             tokio::time::sleep(TICK).await;
         }
-        Ending::Without(format!("it was still busy after {} seconds", patience.as_secs()))
+        Ending::Without(format!(
+            "it was still busy after {} seconds",
+            patience.as_secs()
+        ))
     }
 
     fn is_at_rest(&self) -> bool {
         let app = &self.app;
-        let nothing_owed = app.store.read(outbox::lanes).is_ok_and(|lanes| lanes.is_empty());
-        let nothing_runs = app.store.read(jobs::active).is_ok_and(|jobs| jobs.is_empty());
+        let nothing_owed = app
+            .store
+            .read(outbox::lanes)
+            .is_ok_and(|lanes| lanes.is_empty());
+        let nothing_runs = app
+            .store
+            .read(jobs::active)
+            .is_ok_and(|jobs| jobs.is_empty());
         nothing_owed && nothing_runs && app.pulse.polls() > 0
     }
 
     fn tell_news(&self) {
-        let known = self.app.store.read(|tx| jobs::latest(tx, jobs::LOG_SIZE)).unwrap_or_default();
+        let known = self
+            .app
+            .store
+            .read(|tx| jobs::latest(tx, jobs::LOG_SIZE))
+            .unwrap_or_default();
         for job in known.iter().rev() {
             self.tell_job(job);
         }
         for ticket in self.town.linear().issues() {
             let key = IssueKey::new(&ticket.identifier);
-            let row = self.app.store.read(|tx| ledger::get(tx, &key)).ok().flatten();
+            let row = self
+                .app
+                .store
+                .read(|tx| ledger::get(tx, &key))
+                .ok()
+                .flatten();
             let current = row.as_ref().and_then(|row| row.current());
-            if let Some(decision) = current.filter(|decision| decision.outcome == Outcome::Waiting) {
+            if let Some(decision) = current.filter(|decision| decision.outcome == Outcome::Waiting)
+            {
                 self.tell(format!("{key} waits: {}", decision.message));
             }
             let shown = format!("{key} shows on the ticket: {}", ticket.labels.join(", "));
@@ -105,11 +147,18 @@ impl Narrator {
                 self.tell(shown);
             }
             for comment in &ticket.comments {
-                self.tell(format!("{key} is told: {}", comment.body.lines().next().unwrap_or_default()));
+                self.tell(format!(
+                    "{key} is told: {}",
+                    comment.body.lines().next().unwrap_or_default()
+                ));
             }
         }
         for (number, message) in self.town.chat().messages().iter().enumerate() {
-            let text = message.body.get("text").and_then(|text| text.as_str()).unwrap_or_default();
+            let text = message
+                .body
+                .get("text")
+                .and_then(|text| text.as_str())
+                .unwrap_or_default();
             self.tell(format!("chat message {}: {text}", number + 1));
         }
     }
@@ -117,9 +166,17 @@ impl Narrator {
     fn tell_job(&self, job: &Job) {
         let (key, number) = (&job.issue.key, job.dispatch_number);
         self.tell(format!("{key} run {number} is reserved ({})", job.id));
-        for step in self.app.store.read(|tx| steps::of_job(tx, &job.id)).unwrap_or_default() {
+        for step in self
+            .app
+            .store
+            .read(|tx| steps::of_job(tx, &job.id))
+            .unwrap_or_default()
+        {
             if step.parent_step_id.is_none() && step.status != "running" {
-                self.tell(format!("{key} run {number} step {} {}", step.id, step.status));
+                self.tell(format!(
+                    "{key} run {number} step {} {}",
+                    step.id, step.status
+                ));
             }
         }
         if job.state != JobState::Unknown {
@@ -136,9 +193,17 @@ impl Narrator {
     }
 
     fn sum_up(&self) -> Ending {
-        let latest = self.app.store.read(|tx| jobs::latest(tx, jobs::LOG_SIZE)).unwrap_or_default();
-        let plain = latest.iter().find(|job| job.issue.key.as_str() == stories::DEMO_PLAIN);
-        let Some(job) = plain else { return Ending::Without(format!("{} was not dispatched", stories::DEMO_PLAIN)) };
+        let latest = self
+            .app
+            .store
+            .read(|tx| jobs::latest(tx, jobs::LOG_SIZE))
+            .unwrap_or_default();
+        let plain = latest
+            .iter()
+            .find(|job| job.issue.key.as_str() == stories::DEMO_PLAIN);
+        let Some(job) = plain else {
+            return Ending::Without(format!("{} was not dispatched", stories::DEMO_PLAIN));
+        };
         match (&job.state, &job.pull) {
             (JobState::Completed | JobState::ReviewFailed { .. }, Some(pull)) => {
                 println!("\nPull request: {}", pull.url);
@@ -154,7 +219,11 @@ impl Narrator {
     fn show_commits(&self, job: &Job) {
         let repo = self.town.github().repo(&job.repo.owner, &job.repo.name);
         for commit in repo.commits(&job.branch).iter().take(1) {
-            println!("  commit {} {}", &commit.sha[..commit.sha.len().min(10)], commit.message.lines().next().unwrap_or_default());
+            println!(
+                "  commit {} {}",
+                &commit.sha[..commit.sha.len().min(10)],
+                commit.message.lines().next().unwrap_or_default()
+            );
         }
     }
 }
