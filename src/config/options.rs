@@ -15,7 +15,12 @@ pub struct Options {
     #[arg(long, env = "DATA_DIR", default_value = "./data")]
     pub data_dir: PathBuf,
     /// Access code of the admin panel and API; unset switches both off.
-    #[arg(long, env = "ADMIN_ACCESS_CODE", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "ADMIN_ACCESS_CODE",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub admin_access_code: Option<String>,
     /// Milliseconds between two polls of the ticketing systems; at least 1000.
     #[arg(long, env = "POLL_INTERVAL_MS", default_value = "60000")]
@@ -24,10 +29,20 @@ pub struct Options {
     #[arg(long, env = "RUNNER_CALLBACK_BASE_URL")]
     pub runner_callback_base_url: Option<String>,
     /// Secret that run tokens are signed with; at least 32 bytes.
-    #[arg(long, env = "RUNNER_TOKEN_SECRET", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "RUNNER_TOKEN_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub runner_token_secret: Option<String>,
     /// API key of Linear.
-    #[arg(long, env = "LINEAR_API_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "LINEAR_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub linear_api_key: Option<String>,
     /// Base address of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
@@ -36,10 +51,20 @@ pub struct Options {
     #[arg(long, env = "GITHUB_APP_ID")]
     pub github_app_id: Option<String>,
     /// Private key of the GitHub App, as PEM; `\n` stands for a line break.
-    #[arg(long, env = "GITHUB_APP_PRIVATE_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "GITHUB_APP_PRIVATE_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub github_app_private_key: Option<String>,
     /// A plain GitHub token, for small set-ups without an App.
-    #[arg(long, env = "GITHUB_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "GITHUB_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub github_token: Option<String>,
     /// Base address of GitHub's API.
     #[arg(long, env = "GITHUB_API_URL", default_value = "https://api.github.com")]
@@ -48,7 +73,12 @@ pub struct Options {
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
     /// Chat webhook that is told of dispatches and ends.
-    #[arg(long, env = "NOTIFY_WEBHOOK_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "NOTIFY_WEBHOOK_URL",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
     pub notify_webhook_url: Option<String>,
     /// Kind of the chat webhook: channel-a (Slack) or channel-b (Teams).
     #[arg(long, env = "NOTIFY_TYPE", default_value = "channel-a")]

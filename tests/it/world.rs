@@ -72,6 +72,9 @@ impl World {
             .repo("acme", "shop")
             .seed(&files, "Begin")
             .unwrap();
+        town.github()
+            .repo("acme", "shop")
+            .secret("ANTHROPIC_API_KEY", "sk-ant-canary-of-the-model");
         default_script().save(&town.scripts(), "default").unwrap();
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
