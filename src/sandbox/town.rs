@@ -195,6 +195,15 @@ impl Town {
     }
 }
 
+/// A town that is let go stops answering like one that is stopped.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(server) = lock(&self.server).take() {
+            server.abort();
+        }
+    }
+}
+
 async fn listen(dir: &std::path::Path, wanted: Option<u16>) -> anyhow::Result<TcpListener> {
     let kept = std::fs::read_to_string(dir.join("port")).ok();
     let kept = kept.and_then(|text| text.trim().parse().ok());
