@@ -176,7 +176,11 @@ fn broken(status: u16) -> Reply {
 /// Asks the vendor and stores what changed before the answer may leave.
 async fn ask(town: &Arc<Inner>, door: Door, request: Request) -> Reply {
     let town = town.clone();
+    let Ok(permit) = town.at_work.clone().acquire_owned().await else {
+        return Reply::text(503, "closing");
+    };
     let answered = tokio::task::spawn_blocking(move || {
+        let _at_work = permit;
         let reply = match door {
             Door::Linear | Door::LinearPage => town.linear.answer(&request),
             Door::Rest => town.github.rest(&request),

@@ -46,6 +46,7 @@ jobs:
         env:
           CONFIG: ${{ toJSON(inputs) }}
           KEY: ${{ secrets.MODEL_KEY }}
+          TOKEN: ${{ github.token }}
         run: |
           echo "$GREETING ${{ steps.mask.outputs.shouted }} $FROM_ENV $KEY"
           echo "$CONFIG" > "$RUNNER_TEMP/config.json"

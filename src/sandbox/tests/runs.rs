@@ -22,7 +22,10 @@ async fn a_dispatched_workflow_really_runs() {
     let log = repo.run_log(run);
     assert!(log.contains("hello LOUD kept ***"), "{log}");
     assert!(
-        !log.contains("hush-hush") && !log.contains("sk-very-secret") && !log.contains("mended")
+        !log.contains("hush-hush")
+            && !log.contains("sk-very-secret")
+            && !log.contains("mended")
+            && !log.contains("ghs_")
     );
     let temp = repo.run_dir(run).unwrap().join("temp");
     let config: Value =
