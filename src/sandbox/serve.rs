@@ -3,7 +3,6 @@
 //! Faults strike here, around the vendors and never inside them: a vendor either does a thing whole
 //! and stores it, or is not asked. Vendors are synchronous and run on the blocking pool.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -25,7 +24,7 @@ use super::town::Inner;
 pub(crate) async fn accept(listener: TcpListener, town: Weak<Inner>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let Some(town) = town.upgrade() else { return };
+        let town = town.clone();
         // Small answers must not wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         connections.spawn(async move {
@@ -50,12 +49,6 @@ impl std::fmt::Display for Dropped {
 }
 
 impl std::error::Error for Dropped {}
-
-impl From<Infallible> for Dropped {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
 
 /// Which part of the town a request is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,9 +106,10 @@ impl Door {
 }
 
 async fn handle(
-    town: Arc<Inner>,
+    town: Weak<Inner>,
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Dropped> {
+    let town = town.upgrade().ok_or(Dropped)?;
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Dropped)?.to_bytes();
     let (door, path) = Door::of(head.method.as_str(), head.uri.path());
@@ -182,7 +176,11 @@ fn broken(status: u16) -> Reply {
 /// Asks the vendor and stores what changed before the answer may leave.
 async fn ask(town: &Arc<Inner>, door: Door, request: Request) -> Reply {
     let town = town.clone();
+    let Ok(permit) = town.at_work.clone().acquire_owned().await else {
+        return Reply::text(503, "closing");
+    };
     let answered = tokio::task::spawn_blocking(move || {
+        let _at_work = permit;
         let reply = match door {
             Door::Linear | Door::LinearPage => town.linear.answer(&request),
             Door::Rest => town.github.rest(&request),

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::chat::Chat;
-use super::faults::{Faults, Vendor};
+use super::faults::{Dial, Faults, Vendor};
 use super::github::{self, GitHub, Setup};
 use super::linear::Linear;
 use super::requests::RequestLog;
@@ -18,6 +19,9 @@ use super::state::{lock, replace};
 
 /// How long a start waits for a port that a dying predecessor still holds.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many requests are worked on at once.
+const AT_WORK_MAX: u32 = 256;
 
 /// How a town is set up. `TownOptions::new` fills in everything but the folder and the program.
 #[derive(Clone, Debug)]
@@ -38,6 +42,8 @@ pub struct TownOptions {
     pub linear_key: String,
     /// Seed of the fault dials.
     pub seed: u64,
+    /// How the dials stand at the start; nothing goes wrong otherwise.
+    pub dials: Vec<(Vendor, Dial)>,
 }
 
 impl TownOptions {
@@ -52,6 +58,7 @@ impl TownOptions {
             github_token: "sandbox-token".into(),
             linear_key: "lin_api_sandbox".into(),
             seed: 0x5eed,
+            dials: Vec::new(),
         }
     }
 }
@@ -70,6 +77,8 @@ pub(crate) struct Inner {
     pub chat: Chat,
     pub faults: [Faults; 4],
     pub requests: RequestLog,
+    /// One permit a vendor at work; a stop takes them all, so that nothing is written after it.
+    pub at_work: Arc<Semaphore>,
     server: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -101,9 +110,13 @@ impl Town {
             chat: Chat::open(&dir)?,
             faults: std::array::from_fn(|at| Faults::seeded(options.seed ^ at as u64)),
             requests: RequestLog::default(),
+            at_work: Arc::new(Semaphore::new(AT_WORK_MAX as usize)),
             server: Mutex::new(None),
             dir,
         });
+        for (vendor, dial) in options.dials {
+            inner.faults[vendor as usize].set(dial);
+        }
         let server = tokio::spawn(serve::accept(listener, Arc::downgrade(&inner)));
         *lock(&inner.server) = Some(server);
         Ok(Self { inner })
@@ -182,6 +195,8 @@ impl Town {
             // Aborted is how it is meant to end.
             let _ = server.await;
         }
+        // Nobody closes the semaphore, so the permits come.
+        let _ = self.inner.at_work.acquire_many(AT_WORK_MAX).await;
         let github = self.inner.github.clone();
         // The foreman finishes its look; a panic there has been reported by its own thread.
         let _ = tokio::task::spawn_blocking(move || github.stop()).await;
@@ -192,6 +207,15 @@ impl Town {
         let github = self.inner.github.clone();
         self.stop().await;
         github.kill_runs();
+    }
+}
+
+/// A town that is let go stops answering like one that is stopped.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(server) = lock(&self.server).take() {
+            server.abort();
+        }
     }
 }
 

@@ -202,7 +202,7 @@ impl Inner {
             run.attempt
         ));
         for place in 0..100 {
-            let Some(log) = self.job_log(at, &run, place) else {
+            let Some(log) = self.job_log(&run, place) else {
                 break;
             };
             page.text(&log);

@@ -4,6 +4,7 @@
 //! files live in real bare repositories and are asked of git each time, so the two cannot disagree.
 
 mod actions;
+mod apps;
 mod auth;
 mod checks;
 mod ci;
@@ -13,6 +14,7 @@ mod git;
 mod git_data;
 mod git_http;
 mod graphql;
+mod jobs;
 mod model;
 mod pulls;
 mod repo;
@@ -68,7 +70,7 @@ pub(crate) struct Inner {
     timing: Mutex<Timing>,
     quota: Mutex<Quota>,
     /// Short-lived addresses of logs: secret, then where it leads and until when.
-    downloads: Mutex<HashMap<String, (actions::Download, i64)>>,
+    downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
 }
 
 /// How slow the host is about runs.
@@ -238,6 +240,7 @@ pub(crate) fn install_tools(dir: &Path, program: &Path, scripts: &Path) -> anyho
     if link.symlink_metadata().is_ok() {
         std::fs::remove_file(&link)?;
     }
+    let program = &std::path::absolute(program)?;
     std::os::unix::fs::symlink(program, &link)?;
     let quoted = |path: &Path| ci::expr::quoted(&path.to_string_lossy());
     let claude = format!(

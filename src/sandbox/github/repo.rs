@@ -201,7 +201,7 @@ impl Repo {
         let Some(run) = run else {
             return String::new();
         };
-        let logs = (0..100).map_while(|place| self.host.job_log(&self.at(), &run, place));
+        let logs = (0..100).map_while(|place| self.host.job_log(&run, place));
         logs.collect()
     }
 

@@ -84,32 +84,24 @@ pub(crate) struct Call<'a> {
 
 impl Inner {
     pub fn rest(&self, request: &Request) -> Reply {
-        let reply = self.limited(request);
-        let etag = format!(
-            "W/\"{}\"",
-            HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &reply.body).as_ref())
-        );
-        let fresh = request.header("if-none-match") == Some(etag.as_str());
-        let get = request.method == "GET" && reply.status == 200;
-        let mut reply = if get && fresh {
-            let headers = reply
-                .headers
-                .into_iter()
-                .filter(|(name, _)| name != "content-type");
-            Reply {
-                headers: headers.collect(),
-                ..Reply::empty(304)
-            }
-        } else {
-            reply
-        };
-        if get {
-            reply = reply.header("etag", etag);
+        if request.header("user-agent").is_none_or(str::is_empty) {
+            return refuse(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
         }
+        let credential = request.header("authorization").unwrap_or_default();
+        let (limit, used, reset) = self.quota_of(credential);
+        let reply = if used >= limit {
+            refuse(403, "API rate limit exceeded for installation ID 5000.").into()
+        } else {
+            let answer = self.answer(request).unwrap_or_else(Reply::from);
+            conditional(request, answer)
+        };
+        // What has not changed costs nothing.
+        let used = used + u64::from(reply.status != 304 && used < limit);
+        lock(&self.quota).used.insert(credential.to_owned(), used);
         let id: String = (0..4)
             .map(|_| format!("{:04X}:", fastrand::u16(..)))
             .collect();
-        reply
+        quota_headers(reply, limit, used, reset / 1_000)
             .header(
                 "x-github-request-id",
                 format!("{id}{:08X}", fastrand::u32(..)),
@@ -118,33 +110,16 @@ impl Inner {
             .header("x-github-api-version-selected", "2022-11-28")
     }
 
-    fn limited(&self, request: &Request) -> Reply {
-        if request.header("user-agent").is_none_or(str::is_empty) {
-            return refuse(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
-        }
-        let credential = request
-            .header("authorization")
-            .unwrap_or_default()
-            .to_owned();
+    /// Limit, used and reset of a credential in this hour.
+    fn quota_of(&self, credential: &str) -> (u64, u64, i64) {
         let now = clock::now_ms();
-        let (limit, used, reset) = {
-            let mut quota = lock(&self.quota);
-            if quota.reset <= now {
-                quota.reset = now + HOUR_MS;
-                quota.used.clear();
-            }
-            let used = quota.used.get(&credential).copied().unwrap_or(0);
-            (quota.limit, used, quota.reset)
-        };
-        if used >= limit {
-            let refusal = refuse(403, "API rate limit exceeded for installation ID 5000.");
-            return quota_headers(refusal.into(), limit, limit, reset / 1_000);
+        let mut quota = lock(&self.quota);
+        if quota.reset <= now {
+            quota.reset = now + HOUR_MS;
+            quota.used.clear();
         }
-        let reply = self.answer(request).unwrap_or_else(Reply::from);
-        // A 304 would cost nothing; whether it becomes one is only known outside.
-        let used = used + 1;
-        lock(&self.quota).used.insert(credential, used);
-        quota_headers(reply, limit, used, reset / 1_000)
+        let used = quota.used.get(credential).copied().unwrap_or(0);
+        (quota.limit, used, quota.reset)
     }
 
     fn answer(&self, request: &Request) -> Answer {
@@ -159,6 +134,25 @@ impl Inner {
         };
         call.route()
     }
+}
+
+/// Names what a GET answers, and leaves it out when the caller has it already.
+fn conditional(request: &Request, reply: Reply) -> Reply {
+    if request.method != "GET" || reply.status != 200 {
+        return reply;
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, &reply.body);
+    let etag = format!("W/\"{}\"", HEXLOWER.encode(digest.as_ref()));
+    if request.header("if-none-match") != Some(etag.as_str()) {
+        return reply.header("etag", etag);
+    }
+    let headers = reply.headers.into_iter();
+    let headers = headers.filter(|(name, _)| name != "content-type").collect();
+    Reply {
+        headers,
+        ..Reply::empty(304)
+    }
+    .header("etag", etag)
 }
 
 pub(crate) fn quota_headers(reply: Reply, limit: u64, used: u64, reset: i64) -> Reply {
@@ -258,13 +252,6 @@ impl Call<'_> {
         }
     }
 
-    fn only_app(&self) -> Result<(), Refusal> {
-        match &self.caller {
-            Caller::App => Ok(()),
-            Caller::Token(_) => Err(refuse(401, "A JSON web token could not be decoded")),
-        }
-    }
-
     /// Existence before permission, as the host does it: what a caller cannot see is 404.
     pub fn need(&self, at: &Place<'_>, permission: &str, level: &str) -> Result<(), Refusal> {
         let token = self.token()?;
@@ -337,72 +324,6 @@ impl Call<'_> {
             "<{}{}?{query}page={page}>; rel=\"{rel}\"",
             self.host.api,
             percent_encode(&self.request.path)
-        )
-    }
-
-    fn app(&self) -> Answer {
-        self.only_app()?;
-        let app = &self.host.app;
-        ok(
-            json!({"id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1", "owner": {"login": "sandbox"}, "events": [], "permissions": {}}),
-        )
-    }
-
-    fn user(&self) -> Answer {
-        match &self.caller {
-            Caller::Token(token) if token.permissions.is_none() => {
-                ok(json!({"login": token.login, "id": 1, "type": "User"}))
-            }
-            _ => Err(refuse(403, "Resource not accessible by integration")),
-        }
-    }
-
-    fn installation_shape(&self, owner: &str, id: u64) -> Value {
-        json!({
-            "id": id, "app_id": self.host.app.id, "app_slug": self.host.app.slug,
-            "account": {"login": owner, "id": id, "type": "Organization"},
-            "target_type": "Organization", "repository_selection": "all",
-            "permissions": {"contents": "write", "actions": "write", "metadata": "read"}, "events": [],
-        })
-    }
-
-    fn installations(&self) -> Answer {
-        self.only_app()?;
-        let owners = self.host.shelf.read(|model| model.owners.clone());
-        let all = (5_000u64..)
-            .zip(owners)
-            .map(|(id, owner)| self.installation_shape(&owner, id));
-        self.page(all.collect(), |_, items| items.into())
-    }
-
-    fn installation(&self, owner: &str, name: &str) -> Answer {
-        self.only_app()?;
-        let id = self.host.shelf.read(|model| {
-            let known = name.is_empty() || model.find(owner, name).is_some();
-            model.installation(owner).filter(|_| known)
-        });
-        let id = id.ok_or_else(not_found)?;
-        ok(self.installation_shape(owner, id))
-    }
-
-    fn mint(&self, id: &str) -> Answer {
-        self.only_app()?;
-        let id = id.parse().map_err(|_| not_found())?;
-        Ok(Reply::json(201, &self.host.mint(id, &self.body)?))
-    }
-
-    fn installation_repositories(&self) -> Answer {
-        let token = self.token()?;
-        let shapes = self.host.shelf.read(|model| {
-            let repos = model
-                .repos
-                .iter()
-                .filter(|repo| token.sees(&repo.owner, &repo.name));
-            repos.map(|repo| self.host.repo_shape(repo)).collect()
-        });
-        self.page(
-            shapes,
-            |total, items| json!({"total_count": total, "repositories": items}),
         )
     }
 }

@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 use super::*;
 
 struct Played {

@@ -37,6 +37,10 @@ impl Attempt<'_> {
             self.dir.join("event.json"),
             serde_json::to_vec_pretty(&self.event())?,
         )?;
+        // Kept with the attempt, because its token is forgotten when the run ends.
+        let secrets = self.repo.secrets.values().map(String::as_str);
+        let masks: Vec<&str> = secrets.chain([self.token]).collect();
+        fs::write(self.dir.join("masks.json"), serde_json::to_vec(&masks)?)?;
         for (at, job) in self.workflow.jobs.iter().enumerate() {
             self.write_job(&self.dir.join(format!("job-{at:02}")), job)
                 .with_context(|| format!("job {}", job.id))?;
@@ -231,7 +235,7 @@ impl Attempt<'_> {
             ("RUNNER_OS", "Linux".into()),
             ("RUNNER_ARCH", "X64".into()),
             ("RUNNER_NAME", "sandbox".into()),
-            ("RUNNER_ENVIRONMENT", "self-hosted".into()),
+            ("RUNNER_ENVIRONMENT", "github-hosted".into()),
         ];
         pairs.map(|(key, value)| (key.to_owned(), value)).to_vec()
     }

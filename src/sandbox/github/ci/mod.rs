@@ -201,10 +201,6 @@ impl Inner {
 
     fn play(&self, owner: &str, name: &str, run: &Run) -> anyhow::Result<Child> {
         let dir = self.attempt_dir(run.id, run.attempt);
-        // Half-written leftovers of a start that never got to its claim.
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir)?;
-        }
         let path = format!(".github/workflows/{}", run.workflow);
         let file = self
             .git(owner, name)
