@@ -3,4 +3,8 @@
 
 mod api;
 
+mod admin_reads;
+mod auth;
+mod mappings;
+mod progress_load;
 mod runner_api;
