@@ -13,6 +13,7 @@ use warp::http::{Method, StatusCode};
 use warp::reject::{Reject, Rejection};
 use warp::reply::{Reply, Response};
 
+use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
@@ -203,8 +204,6 @@ pub enum AdminFault {
     InvalidAccessCode,
     /// Too many wrong codes; how long to wait.
     TooManyCodes(Duration),
-    /// A field breaks its rule; what the rule says.
-    Invalid(String),
     TeamNotFound,
     NothingDeleted,
     JobNotFound,
@@ -234,7 +233,6 @@ impl From<AdminFault> for ApiError {
                 )
                 .with_header(RETRY_AFTER, seconds.max(1));
             }
-            AdminFault::Invalid(sentence) => return Self::new(S::BAD_REQUEST, sentence),
             AdminFault::TeamNotFound => (S::NOT_FOUND, "Team not found"),
             AdminFault::NothingDeleted => {
                 let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
@@ -252,5 +250,11 @@ impl From<AdminFault> for ApiError {
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
         };
         Self::new(status, sentence)
+    }
+}
+
+impl From<MappingError> for ApiError {
+    fn from(error: MappingError) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
     }
 }

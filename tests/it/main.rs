@@ -7,4 +7,8 @@ mod world;
 
 mod implementation;
 
+mod admin_reads;
+mod auth;
+mod mappings;
+mod progress_load;
 mod runner_api;

@@ -2,10 +2,31 @@
 //!
 //! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
 
+mod auth;
+mod dedup;
+mod jobs;
+mod log;
+mod mappings;
+mod outbox;
+mod parked;
+mod poll;
+mod throttle;
+mod why;
+
 use super::parts::{Routes, one_of};
 use crate::app::App;
 
 /// Every admin route.
-pub fn routes(_app: &App) -> Routes {
-    one_of([])
+pub fn routes(app: &App) -> Routes {
+    one_of([
+        auth::routes(app),
+        mappings::routes(app),
+        log::routes(app),
+        jobs::routes(app),
+        why::routes(app),
+        parked::routes(app),
+        dedup::routes(app),
+        outbox::routes(app),
+        poll::routes(app),
+    ])
 }

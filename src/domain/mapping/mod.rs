@@ -1,6 +1,11 @@
 //! A project mapping: which tickets go to which repository, and how. (spec: *Project mapping*)
 //!
-//! [`Mapping`] is the valid thing; nothing past this file can hold an unvalidated one.
+//! [`Mapping`] is the valid thing; nothing past this folder can hold an unvalidated one. What an
+//! operator sent becomes one in [`Input`] only.
+
+mod error;
+mod fields;
+mod input;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::ids::{Repo, TeamKey};
 use super::issue::System;
 use super::time::Timestamp;
+
+pub use error::MappingError;
+pub use input::{Change, Input, overlapping};
 
 /// The workflow that an implementation dispatch starts, unless the mapping names another.
 pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";

@@ -1,0 +1,264 @@
+//! Reading the fields of a mapping, one rule each.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::error::{Checked, MappingError};
+use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
+use crate::domain::branch;
+use crate::domain::issue::System;
+
+/// Longest name of anything. The host allows 39 for an account and 100 for a repository.
+const MAX_NAME: usize = 100;
+
+const MAX_BRANCH: usize = 255;
+
+/// The fields of a body, read one by one.
+#[derive(Debug, Clone)]
+pub(super) struct Fields(pub(super) Map<String, Value>);
+
+impl Fields {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A text that is not blank, trimmed.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(words)
+    }
+
+    pub(super) fn default_branch(&self, stored: Option<&Mapping>) -> Checked<String> {
+        let given = self.text("defaultBranch").map(str::to_owned);
+        let branch = given
+            .or_else(|| stored.map(|stored| stored.default_branch.clone()))
+            .ok_or(MappingError::NoBranch)?;
+        if is_branch_name(&branch) {
+            Ok(branch)
+        } else {
+            Err(MappingError::Branch)
+        }
+    }
+
+    pub(super) fn provider(&self) -> Checked<Provider> {
+        match self.get("provider").map(Value::as_str) {
+            None | Some(Some("direct" | "anthropic")) => Ok(Provider::Direct),
+            Some(Some("cloud" | "bedrock")) => {
+                let region = self.text("cloudRegion").or_else(|| self.text("awsRegion"));
+                let region = region.ok_or(MappingError::NoRegion)?;
+                if self.execution_mode() == Ok(ExecutionMode::VmMachines) {
+                    return Err(MappingError::CloudOnMachines);
+                }
+                if !is_name(region, |c| c.is_ascii_alphanumeric() || c == '-') {
+                    return Err(MappingError::Region);
+                }
+                Ok(Provider::Cloud {
+                    region: region.to_owned(),
+                })
+            }
+            Some(_) => Err(MappingError::Provider),
+        }
+    }
+
+    pub(super) fn execution_mode(&self) -> Checked<ExecutionMode> {
+        match self.get("executionMode").map(Value::as_str) {
+            None | Some(Some("ci-workflow" | "github-actions")) => Ok(ExecutionMode::CiWorkflow),
+            Some(Some("vm-machines" | "fly-machines")) => Ok(ExecutionMode::VmMachines),
+            Some(_) => Err(MappingError::ExecutionMode),
+        }
+    }
+
+    pub(super) fn session_mode(&self) -> Checked<SessionMode> {
+        match self.get("sessionMode").map(Value::as_str) {
+            None | Some(Some("autonomous")) => Ok(SessionMode::Autonomous),
+            Some(Some("interactive")) => Ok(SessionMode::Interactive),
+            Some(Some("hybrid")) => Ok(SessionMode::Hybrid),
+            Some(_) => Err(MappingError::SessionMode),
+        }
+    }
+
+    pub(super) fn branch_prefix(&self) -> Checked<Option<String>> {
+        match self.get("branchPrefix") {
+            None => Ok(None),
+            Some(Value::String(text)) => {
+                branch::parse_prefix(text.trim()).map_err(MappingError::Prefix)
+            }
+            Some(_) => Err(MappingError::Prefix("must be a string")),
+        }
+    }
+
+    pub(super) fn extra_env(&self) -> Checked<BTreeMap<String, String>> {
+        let Some(given) = self.get("extraEnv") else {
+            return Ok(BTreeMap::new());
+        };
+        let given = given.as_object().ok_or(MappingError::Env)?;
+        let env: BTreeMap<String, String> = given
+            .iter()
+            .map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect::<Option<_>>()
+            .ok_or(MappingError::EnvValues)?;
+        let is_good = |(name, value): (&String, &String)| {
+            !name.is_empty()
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !value.contains('\0')
+        };
+        if env.iter().all(is_good) {
+            Ok(env)
+        } else {
+            Err(MappingError::EnvNames)
+        }
+    }
+
+    pub(super) fn planning(&self, stored: Option<&Mapping>) -> Checked<(bool, Option<String>)> {
+        let is_enabled = self.flag("planningEnabled")?.unwrap_or(false);
+        let given = self.workflow_file("planningWorkflowFile")?;
+        let file =
+            given.or_else(|| stored.and_then(|stored| stored.planning_workflow_file.clone()));
+        if is_enabled && file.is_none() {
+            return Err(MappingError::NoPlanningFile);
+        }
+        Ok((is_enabled, file))
+    }
+
+    pub(super) fn workflow_file(&self, name: &'static str) -> Checked<Option<String>> {
+        let Some(file) = self.text(name) else {
+            return match self.get(name) {
+                None | Some(Value::String(_)) => Ok(None),
+                Some(_) => Err(MappingError::WorkflowFile(name)),
+            };
+        };
+        let is_plain = is_name(file, |c| {
+            c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+        });
+        if is_plain && (file.ends_with(".yml") || file.ends_with(".yaml")) {
+            Ok(Some(file.to_owned()))
+        } else {
+            Err(MappingError::WorkflowFile(name))
+        }
+    }
+
+    pub(super) fn max_in_progress(&self) -> Checked<Option<u32>> {
+        self.count("maxInProgressAiIssues", 1, MappingError::MaxInProgress)
+    }
+
+    pub(super) fn flag(&self, name: &'static str) -> Checked<Option<bool>> {
+        let read = |value: &Value| value.as_bool().ok_or(MappingError::Flag(name));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn count(
+        &self,
+        name: &str,
+        least: u32,
+        otherwise: MappingError,
+    ) -> Checked<Option<u32>> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match whole(value).filter(|count| *count >= least) {
+            Some(count) => Ok(Some(count)),
+            None => Err(otherwise),
+        }
+    }
+
+    /// A form sends an empty text for a cap that was left blank.
+    pub(super) fn run_cap(&self, name: &'static str) -> Checked<Option<u32>> {
+        let is_blank = self.get(name).is_some_and(|value| *value == "");
+        if is_blank {
+            return Ok(None);
+        }
+        self.count(name, 1, MappingError::RunCap(name))
+    }
+
+    pub(super) fn ticketing(&self) -> Checked<Ticketing> {
+        let config = match self.get("ticketingConfig") {
+            None => Fields(Map::new()),
+            Some(Value::Object(config)) => Fields(config.clone()),
+            Some(_) => return Err(MappingError::Ticketing),
+        };
+        let provider = self.get("ticketingProvider").map(system).transpose()?;
+        let kind = config.get("kind").map(system).transpose()?;
+        match (provider, kind) {
+            (Some(provider), Some(kind)) if provider != kind => Err(MappingError::Ticketing),
+            (Some(System::B), _) | (None, Some(System::B)) => config.system_b(),
+            _ => Ok(Ticketing::A),
+        }
+    }
+
+    fn system_b(&self) -> Checked<Ticketing> {
+        let required = |name| {
+            let text = self.text(name).map(str::to_owned);
+            text.ok_or(MappingError::Query)
+        };
+        Ok(Ticketing::B {
+            jql: required("jql")?,
+            repo_field_value: required("repoFieldValue")?,
+            status_field_override: self.override_of("statusFieldOverride")?,
+            repo_field_override: self.override_of("repoFieldOverride")?,
+        })
+    }
+
+    fn override_of(&self, name: &'static str) -> Checked<Option<String>> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::String(_)) => Ok(self.text(name).map(str::to_owned)),
+            Some(_) => Err(MappingError::Override(name)),
+        }
+    }
+}
+
+fn system(value: &Value) -> Checked<System> {
+    match value.as_str() {
+        Some("A" | "linear") => Ok(System::A),
+        Some("B" | "jira") => Ok(System::B),
+        _ => Err(MappingError::System),
+    }
+}
+
+fn words(value: &Value) -> Option<&str> {
+    value
+        .as_str()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+}
+
+/// A whole number; `3.0` is one, as it is in the language of most who send it.
+fn whole(value: &Value) -> Option<u32> {
+    let exact = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    exact.or_else(|| {
+        let number = value.as_f64()?;
+        let is_whole = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        is_whole.then_some(number as u32)
+    })
+}
+
+pub(super) fn is_name(text: &str, allowed: impl Fn(char) -> bool) -> bool {
+    text.len() <= MAX_NAME
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(allowed)
+}
+
+pub(super) fn is_repo_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let is_dots = text.chars().all(|c| c == '.');
+    text.len() <= MAX_NAME && text.chars().all(allowed) && !is_dots && !text.ends_with(".git")
+}
+
+/// What the host takes as the name of a branch (git-check-ref-format).
+pub(super) fn is_branch_name(text: &str) -> bool {
+    let is_forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && !part.ends_with('.')
+            && !part.ends_with(".lock")
+    };
+    text.len() <= MAX_BRANCH
+        && !text.starts_with('-')
+        && text != "@"
+        && !text.contains("..")
+        && !text.contains("@{")
+        && !text.contains(is_forbidden)
+        && text.split('/').all(is_part)
+}

@@ -1,0 +1,82 @@
+//! `/api/dedup`: issues that were dispatched and wait out their window.
+
+use serde::Serialize;
+use serde_json::json;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::app::App;
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::time::Timestamp;
+use crate::http::error::AdminFault;
+use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
+use crate::store::dedup::{self, DedupEntry};
+
+/// Routes of `/api/dedup`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "dedup").boxed();
+    let each = path!("api" / "dedup" / Segment).boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(with(app))
+            .then(remove)
+            .boxed(),
+        only(&all, [Method::GET]),
+        only(&any_of(&each), [Method::DELETE]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let window = app.config.dedup_window;
+    let mut entries: Vec<EntryView> = app
+        .store
+        .read_long(dedup::all)
+        .await?
+        .into_iter()
+        .map(|entry| EntryView {
+            issue_id: entry.issue.id,
+            issue_identifier: entry.issue.key,
+            issue_title: entry.issue.title,
+            dispatched_at: entry.dispatched_at,
+            expires_at: window.map(|window| entry.dispatched_at + window),
+        })
+        .collect();
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.dispatched_at));
+    Ok(ok(&entries))
+}
+
+/// Takes an issue out of the window, by its id or by what people call it.
+async fn remove(Segment(named): Segment, app: App) -> ApiResult {
+    let removed = app.store.write(move |tx| {
+        let is_it = |entry: &DedupEntry| {
+            entry.issue.id.as_str() == named
+                || entry.issue.key.as_str().eq_ignore_ascii_case(&named)
+        };
+        match dedup::all(tx)?.into_iter().find(is_it) {
+            Some(entry) => dedup::remove(tx, &entry.issue.id),
+            None => Ok(false),
+        }
+    });
+    if removed.await? {
+        Ok(ok(&json!({"deleted": true})))
+    } else {
+        Err(AdminFault::NothingDeleted.into())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryView {
+    issue_id: IssueId,
+    issue_identifier: IssueKey,
+    issue_title: String,
+    dispatched_at: Timestamp,
+    /// Null when entries never age out.
+    expires_at: Option<Timestamp>,
+}

@@ -1,0 +1,191 @@
+//! `/api/mappings`: which tickets go to which repository. The rules are `domain::mapping`'s.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::json;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::app::App;
+use crate::domain::ids::TeamKey;
+use crate::domain::issue::System;
+use crate::domain::mapping::{
+    Change, ExecutionMode, Input, Mapping, MappingError, Provider, SessionMode, Ticketing,
+    overlapping,
+};
+use crate::domain::time::Timestamp;
+use crate::http::error::AdminFault;
+use crate::http::parts::{
+    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, signed_in, with,
+};
+use crate::store::{StoreResult, WriteTx, mappings};
+
+/// Routes of `/api/mappings`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "mappings").boxed();
+    let each = path!("api" / "mappings" / Segment).boxed();
+    let app_ = with(app);
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(app_.clone())
+            .then(list)
+            .boxed(),
+        all.clone()
+            .and(signed_in(app, Method::POST))
+            .and(body(ADMIN_BODY))
+            .and(app_.clone())
+            .then(save)
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::PATCH))
+            .and(body(ADMIN_BODY))
+            .and(app_.clone())
+            .then(change)
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(app_)
+            .then(remove)
+            .boxed(),
+        only(&all, [Method::GET, Method::POST]),
+        only(&any_of(&each), [Method::PATCH, Method::DELETE]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let all = app.store.read(mappings::all)?;
+    let by_key: BTreeMap<&str, MappingView<'_>> = all
+        .iter()
+        .map(|mapping| (mapping.team_key.as_str(), MappingView::of(mapping)))
+        .collect();
+    Ok(ok(&by_key))
+}
+
+async fn save(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(MappingError::Body)?;
+    let input = Input::read(body)?;
+    let now = app.now();
+    let saved = app.store.write(move |tx| store(tx, &input, now)).await??;
+    Ok(ok(&MappingView::of(&saved)))
+}
+
+/// What is stored decides about what was left out, so both happen in one transaction.
+fn store(
+    tx: &WriteTx<'_>,
+    input: &Input,
+    now: Timestamp,
+) -> StoreResult<Result<Mapping, MappingError>> {
+    let existing = mappings::all(tx)?;
+    let stored = existing.iter().find(|one| one.team_key == input.team_key);
+    let mapping = match input.validate(stored, now) {
+        Ok(mapping) => mapping,
+        Err(error) => return Ok(Err(error)),
+    };
+    let keys = existing.iter().map(|one| &one.team_key);
+    if let Some(other) = overlapping(&mapping.team_key, keys) {
+        let error = MappingError::Overlap(mapping.team_key.clone(), other.clone());
+        return Ok(Err(error));
+    }
+    mappings::put(tx, &mapping)?;
+    Ok(Ok(mapping))
+}
+
+async fn change(Segment(key): Segment, body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(MappingError::Body)?;
+    let change = Change::read(body)?;
+    let (key, now) = (TeamKey::new(key), app.now());
+    let changed = app.store.write(move |tx| {
+        let Some(mut mapping) = mappings::get(tx, &key)? else {
+            return Ok(false);
+        };
+        change.apply(&mut mapping, now);
+        mappings::put(tx, &mapping)?;
+        Ok(true)
+    });
+    if !changed.await? {
+        return Err(AdminFault::TeamNotFound.into());
+    }
+    Ok(ok(&match change {
+        Change::Paused(paused) => json!({"updated": true, "paused": paused}),
+        Change::MaxInProgress(cap) => json!({"updated": true, "maxInProgressAiIssues": cap}),
+    }))
+}
+
+/// Its running jobs go on being tracked to their end.
+async fn remove(Segment(key): Segment, app: App) -> ApiResult {
+    let key = TeamKey::new(key);
+    let removed = app.store.write(move |tx| mappings::remove(tx, &key));
+    if removed.await? {
+        Ok(ok(&json!({"deleted": true})))
+    } else {
+        Err(AdminFault::NothingDeleted.into())
+    }
+}
+
+/// A mapping on the wire.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MappingView<'a> {
+    team_key: &'a TeamKey,
+    owner: &'a str,
+    repo: &'a str,
+    default_branch: &'a str,
+    workflow_file: &'a str,
+    ticketing_provider: System,
+    ticketing_config: &'a Ticketing,
+    provider: &'static str,
+    cloud_region: Option<&'a str>,
+    execution_mode: ExecutionMode,
+    machine_cpus: u32,
+    machine_memory_mb: u32,
+    session_mode: SessionMode,
+    branch_prefix: Option<&'a str>,
+    extra_env: &'a BTreeMap<String, String>,
+    max_in_progress_ai_issues: u32,
+    paused: bool,
+    planning_enabled: bool,
+    planning_workflow_file: Option<&'a str>,
+    max_turns: Option<u32>,
+    max_iterations: Option<u32>,
+    max_job_minutes: Option<u32>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl<'a> MappingView<'a> {
+    fn of(mapping: &'a Mapping) -> Self {
+        let (provider, cloud_region) = match &mapping.provider {
+            Provider::Direct => ("direct", None),
+            Provider::Cloud { region } => ("cloud", Some(region.as_str())),
+        };
+        Self {
+            team_key: &mapping.team_key,
+            owner: &mapping.owner,
+            repo: &mapping.repo,
+            default_branch: &mapping.default_branch,
+            workflow_file: &mapping.workflow_file,
+            ticketing_provider: mapping.system(),
+            ticketing_config: &mapping.ticketing,
+            provider,
+            cloud_region,
+            execution_mode: mapping.execution_mode,
+            machine_cpus: mapping.machine_cpus,
+            machine_memory_mb: mapping.machine_memory_mb,
+            session_mode: mapping.session_mode,
+            branch_prefix: mapping.branch_prefix.as_deref(),
+            extra_env: &mapping.extra_env,
+            max_in_progress_ai_issues: mapping.max_in_progress,
+            paused: mapping.paused,
+            planning_enabled: mapping.planning_enabled,
+            planning_workflow_file: mapping.planning_workflow_file.as_deref(),
+            max_turns: mapping.max_turns,
+            max_iterations: mapping.max_iterations,
+            max_job_minutes: mapping.max_job_minutes,
+            created_at: mapping.created_at,
+            updated_at: mapping.updated_at,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `/api/outbox`: what we owe the outside, and what was given up.
+
+use serde::Serialize;
+use serde_json::json;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::app::App;
+use crate::domain::time::Timestamp;
+use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::store::outbox::{self, Errand};
+
+/// Routes of `/api/outbox`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "outbox").boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        only(&all, [Method::GET]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let read = app
+        .store
+        .read_long(|tx| Ok((outbox::pending(tx)?, outbox::dead(tx)?)));
+    let (pending, dead) = read.await?;
+    let views = |errands: &[Errand]| errands.iter().map(ErrandView::of).collect::<Vec<_>>();
+    Ok(ok(
+        &json!({"pending": views(&pending), "dead": views(&dead)}),
+    ))
+}
+
+/// An errand on the wire. What it would say stays inside: that is strangers' text.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrandView {
+    id: String,
+    lane: String,
+    name: &'static str,
+    attempts: u32,
+    pushed_at: Timestamp,
+    due_at: Timestamp,
+    claimed_at: Option<Timestamp>,
+    last_error: Option<String>,
+}
+
+impl ErrandView {
+    fn of(errand: &Errand) -> Self {
+        Self {
+            id: errand.seq.to_string(),
+            lane: errand.lane.clone(),
+            name: errand.effect.name(),
+            attempts: errand.attempts,
+            pushed_at: errand.pushed_at,
+            due_at: errand.due_at,
+            claimed_at: errand.claimed_at,
+            last_error: errand.last_error.clone(),
+        }
+    }
+}

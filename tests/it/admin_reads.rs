@@ -1,0 +1,365 @@
+//! What operators read, and the surface that all routes share.
+
+use agent_implement::domain::decision::{Decision, Outcome, Reason};
+use agent_implement::domain::ids::IssueKey;
+use agent_implement::domain::issue::Phase;
+use agent_implement::domain::job::{JobKind, JobState, PullRef, RunHandle, TimeoutReason};
+use agent_implement::domain::report::{FailureCode, Step, Usage};
+use agent_implement::domain::time::Timestamp;
+use agent_implement::store::dedup::DedupEntry;
+use agent_implement::store::parked::Parked;
+use agent_implement::store::{Store, dedup, ledger, parked, steps};
+use serde_json::{Value, json};
+
+use crate::api::{ALL_ON, START, Server, answer, job};
+
+async fn read(server: &Server, path: &str) -> Value {
+    let token = server.signed_in().await;
+    let told = server.ask("GET", path, &token, None).await;
+    assert_eq!(told.status, 200, "{path}: {told:?}");
+    told.body
+}
+
+#[tokio::test]
+async fn a_job_is_shown_field_by_field() {
+    let server = Server::start().await;
+    let mut planning = job("01A", JobKind::Planning);
+    planning.state = JobState::Completed;
+    let mut shown = job("01B", JobKind::Implementation);
+    shown.group = "01A".into();
+    shown.dispatch_number = 2;
+    shown.state = JobState::Failed {
+        code: Some(FailureCode::NoChanges),
+        reason: "Nothing to commit".into(),
+    };
+    shown.run = Some(RunHandle::Ci {
+        id: 77,
+        url: "https://ci.test/77".into(),
+    });
+    shown.pull = PullRef::from_url("https://github.com/acme/shop/pull/7");
+    shown.conclusion = Some("failure".into());
+    shown.finished_at = Some(START);
+    shown.usage = Some(Usage {
+        turns: 3,
+        input_tokens: 10,
+        output_tokens: 5,
+        cost_usd: None,
+    });
+    shown.reported = true;
+    server.put_job(&planning).await;
+    server.put_job(&shown).await;
+    let expected = json!({
+        "id": "01B", "dispatchId": "01B", "groupId": "01A", "kind": "implementation",
+        "issueId": "issue-1", "issueIdentifier": "ENG-1", "issueTitle": "Make it work",
+        "issueUrl": "https://tickets.test/ENG-1", "teamKey": "ENG", "repo": "acme/shop",
+        "runner": "ci", "shadow": false, "sessionImage": null, "status": "failed",
+        "timeoutReason": null, "conclusion": "failure", "failureCode": "NO_CHANGES",
+        "failureReason": "Nothing to commit", "dispatchNumber": 2,
+        "planningStatus": "completed", "implementationStatus": "failed",
+        "branch": "agent-implement/eng-1", "prUrl": "https://github.com/acme/shop/pull/7",
+        "prNumber": 7, "runId": "77", "runUrl": "https://ci.test/77", "machineId": null,
+        "reservedAt": "2027-01-15T08:00:00.000Z", "dispatchedAt": "2027-01-15T08:00:00.000Z",
+        "startedAt": null, "finishedAt": "2027-01-15T08:00:00.000Z",
+        "usage": {"turns": 3, "inputTokens": 10, "outputTokens": 5, "costUsd": null},
+        "report": true,
+    });
+    assert_eq!(read(&server, "/api/jobs/01B").await, expected);
+    let log = read(&server, "/api/log").await;
+    assert_eq!(log[0], expected);
+    assert_eq!(log[1]["id"], "01A");
+    assert_eq!(log[1]["implementationStatus"], "failed");
+}
+
+#[tokio::test]
+async fn a_timed_out_machine_names_both() {
+    let server = Server::start().await;
+    let mut shown = job("01A", JobKind::Planning);
+    shown.run = Some(RunHandle::Machine { id: "m1".into() });
+    shown.state = JobState::TimedOut {
+        reason: TimeoutReason::MachineTimeout,
+    };
+    server.put_job(&shown).await;
+    let view = read(&server, "/api/jobs/01A").await;
+    assert_eq!(view["status"], "timed_out");
+    assert_eq!(view["timeoutReason"], "machine_timeout");
+    assert_eq!(
+        (&view["machineId"], &view["runId"]),
+        (&json!("m1"), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn the_log_is_the_last_five_hundred_newest_first() {
+    let server = Server::start().await;
+    let jobs: Vec<_> = (0..503)
+        .map(|number| job(&format!("01{number:04}"), JobKind::Planning))
+        .collect();
+    futures_util::future::join_all(jobs.iter().map(|job| server.put_job(job))).await;
+    let log = read(&server, "/api/log").await;
+    let log = log.as_array().unwrap();
+    assert_eq!(log.len(), 500);
+    assert_eq!(
+        (&log[0]["id"], &log[499]["id"]),
+        (&json!("010502"), &json!("010003"))
+    );
+}
+
+#[tokio::test]
+async fn steps_come_in_the_order_they_started() {
+    let server = Server::start().await;
+    let run = job("01A", JobKind::Planning);
+    server.put_job(&run).await;
+    for (id, second) in [("a", 2), ("b", 1)] {
+        let step = Step {
+            id: id.into(),
+            kind: "clone".into(),
+            status: "passed".into(),
+            started_at: format!("2027-01-15T08:00:0{second}Z"),
+            ended_at: None,
+            elapsed_ms: None,
+            parent_step_id: None,
+            outputs: None,
+            logs_url: None,
+        };
+        let put = server
+            .app
+            .store
+            .write(move |tx| steps::put(tx, &"01A".into(), &step));
+        put.await.unwrap();
+    }
+    let view = read(&server, "/api/jobs/01A/steps").await;
+    assert_eq!(view["job"]["id"], "01A");
+    assert_eq!(
+        view["steps"][0],
+        json!({
+            "id": "b", "type": "clone", "status": "passed", "started_at": "2027-01-15T08:00:01Z",
+            "ended_at": null, "elapsed_ms": null, "parent_step_id": null, "outputs": null,
+            "logs_url": null,
+        })
+    );
+    assert_eq!(view["steps"][1]["id"], "a");
+
+    let token = server.signed_in().await;
+    for path in ["/api/jobs/01Z", "/api/jobs/01Z/steps"] {
+        let told = server.ask("GET", path, &token, None).await;
+        assert_eq!(told.fault(), (404, "job not found"));
+    }
+}
+
+#[tokio::test]
+async fn the_dedup_window_is_shown_and_can_be_cleared() {
+    let server = Server::start().await;
+    for id in ["01A", "01B"] {
+        let mut entry = DedupEntry {
+            issue: job(id, JobKind::Planning).issue,
+            dispatched_at: START,
+        };
+        entry.issue.id = id.into();
+        entry.issue.key = IssueKey::new(format!("ENG-{id}"));
+        let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+        put.await.unwrap();
+    }
+    let entries = read(&server, "/api/dedup").await;
+    assert_eq!(
+        entries[0],
+        json!({
+            "issueId": "01A", "issueIdentifier": "ENG-01A", "issueTitle": "Make it work",
+            "dispatchedAt": "2027-01-15T08:00:00.000Z", "expiresAt": "2027-01-16T08:00:00.000Z",
+        })
+    );
+    let token = server.signed_in().await;
+    for path in ["/api/dedup/eng-01a", "/api/dedup/01B"] {
+        let told = server.ask("DELETE", path, &token, None).await;
+        assert_eq!((told.status, told.body), (200, json!({"deleted": true})));
+        let told = server.ask("DELETE", path, &token, None).await;
+        assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
+    }
+    assert_eq!(read(&server, "/api/dedup").await, json!([]));
+
+    let mut flags = ALL_ON.to_vec();
+    flags.extend(["--dedup-window-hours", "0"]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let entry = DedupEntry {
+        issue: job("01A", JobKind::Planning).issue,
+        dispatched_at: START,
+    };
+    let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+    put.await.unwrap();
+    assert_eq!(
+        read(&server, "/api/dedup").await[0]["expiresAt"],
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn why_tells_the_decision_and_those_before() {
+    let server = Server::start().await;
+    let issue = job("01A", JobKind::Planning).issue;
+    let decision = |millis, outcome, reason, message: &str| Decision {
+        at: Timestamp::from_millis(millis),
+        issue_identifier: "ENG-1".into(),
+        team_key: "ENG".into(),
+        outcome,
+        reason,
+        message: message.into(),
+        phase: Some(Phase::Implementation),
+    };
+    for told in [
+        decision(1, Outcome::Waiting, Some(Reason::NoMapping), "one"),
+        decision(2, Outcome::Waiting, Some(Reason::Paused), "two"),
+        decision(3, Outcome::Dispatched, None, "three"),
+    ] {
+        let issue = issue.clone();
+        let put = server
+            .app
+            .store
+            .write(move |tx| ledger::record(tx, &issue, &told));
+        put.await.unwrap();
+    }
+    let why = read(&server, "/api/why/eng%2D1").await;
+    assert_eq!(why["identifier"], "ENG-1");
+    assert_eq!(
+        why["decision"],
+        json!({
+            "at": "1970-01-01T00:00:00.003Z", "issueIdentifier": "ENG-1", "teamKey": "ENG",
+            "outcome": "dispatched", "reason": null, "message": "three", "phase": "implementation",
+        })
+    );
+    let before: Vec<&Value> = why["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["message"])
+        .collect();
+    assert_eq!(before, ["two", "one"]);
+    let token = server.signed_in().await;
+    let told = server.ask("GET", "/api/why/ENG-404", &token, None).await;
+    assert_eq!(told.fault(), (404, "issue not found"));
+}
+
+#[tokio::test]
+async fn parked_issues_and_the_outbox_are_listed_and_a_poll_can_be_asked_for() {
+    let server = Server::start().await;
+    let run = job("01A", JobKind::Planning);
+    let parked_issue = Parked {
+        issue: run.issue.clone(),
+        repo: run.repo.clone(),
+        phase: Phase::Planning,
+        failures: 3,
+        last_conclusion: "failure".into(),
+        parked_at: START,
+    };
+    let put = server
+        .app
+        .store
+        .write(move |tx| parked::park(tx, &parked_issue));
+    put.await.unwrap();
+    assert_eq!(
+        read(&server, "/api/parked").await,
+        json!([{
+            "issueId": "issue-1", "issueIdentifier": "ENG-1", "issueTitle": "Make it work",
+            "repo": "acme/shop", "phase": "planning", "failures": 3,
+            "lastConclusion": "failure", "parkedAt": "2027-01-15T08:00:00.000Z",
+        }])
+    );
+    assert_eq!(
+        read(&server, "/api/outbox").await,
+        json!({"pending": [], "dead": []})
+    );
+    let token = server.signed_in().await;
+    let told = server.ask("POST", "/api/poll", &token, None).await;
+    assert_eq!((told.status, told.body), (202, json!({"started": true})));
+    // The bell keeps the ring for a task that listens later.
+    server.app.bells.poll.notified().await;
+}
+
+#[tokio::test]
+async fn the_root_says_that_the_service_runs() {
+    let server = Server::start().await;
+    server.app.pulse.poll_ended(START);
+    let told = server.ask("GET", "/", "", None).await;
+    assert_eq!(told.status, 200);
+    assert_eq!(
+        told.body,
+        json!({
+            "status": "ok", "polls": 1, "lastPollAt": "2027-01-15T08:00:00.000Z",
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    );
+    let head = server.ask("HEAD", "/", "", None).await;
+    assert_eq!((head.status, head.body), (200, Value::Null));
+}
+
+#[tokio::test]
+async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
+    let server = Server::start().await;
+    for (method, path) in [
+        ("GET", "/nothing"),
+        ("POST", "/api/nothing"),
+        ("GET", "/api/jobs"),
+        ("GET", "/api/jobs/%FF"),
+        ("GET", "/api/mappings/ENG/nothing"),
+        ("GET", "/runner"),
+    ] {
+        let told = server.ask(method, path, "", None).await;
+        assert_eq!(told.fault(), (404, "Not found"), "{method} {path}");
+    }
+    for (method, path, allow) in [
+        ("POST", "/", "GET"),
+        ("GET", "/runner/result", "POST"),
+        ("DELETE", "/runner/progress", "POST"),
+        ("POST", "/runner/planning-context", "GET"),
+        ("GET", "/api/auth", "POST"),
+        ("GET", "/api/token", "POST"),
+        ("PUT", "/api/mappings", "GET, POST"),
+        ("GET", "/api/mappings/ENG", "PATCH, DELETE"),
+        ("POST", "/api/log", "GET"),
+        ("DELETE", "/api/jobs/01A", "GET"),
+        ("POST", "/api/jobs/01A/steps", "GET"),
+        ("POST", "/api/dedup", "GET"),
+        ("GET", "/api/dedup/x", "DELETE"),
+        ("GET", "/api/poll", "POST"),
+    ] {
+        let told = server.ask(method, path, "", None).await;
+        assert_eq!(told.fault(), (405, "Method not allowed"), "{method} {path}");
+        assert_eq!(told.header("allow"), allow, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn every_reply_carries_the_headers_that_protect_it() {
+    let server = Server::start().await;
+    for (method, path) in [
+        ("GET", "/"),
+        ("GET", "/nothing"),
+        ("PUT", "/api/log"),
+        ("GET", "/api/log"),
+        ("POST", "/runner/result"),
+    ] {
+        let told = answer(server.request(method, path)).await;
+        assert!(
+            told.header("content-security-policy")
+                .starts_with("default-src 'self'")
+        );
+        assert_eq!(told.header("x-content-type-options"), "nosniff");
+        assert_eq!(told.header("referrer-policy"), "no-referrer");
+        assert_eq!(told.header("x-frame-options"), "DENY");
+        assert_eq!(told.header("cache-control"), "no-store");
+        assert_eq!(told.header("content-type"), "application/json");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_finishes_and_closes_the_door() {
+    let server = Server::start().await;
+    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    let (address, client) = (server.address, server.client.clone());
+    server.stop().await.unwrap();
+    assert!(
+        client
+            .get(format!("http://{address}/"))
+            .send()
+            .await
+            .is_err()
+    );
+}

@@ -1,0 +1,199 @@
+//! Signing in, staying signed in for a day, and what strangers are told.
+
+use std::time::Duration;
+
+use agent_implement::domain::job::{JobKind, JobState};
+use agent_implement::keys::run_token::Audience;
+use agent_implement::store::Store;
+use serde_json::json;
+
+use crate::api::{ACCESS_CODE, ALL_ON, Server, answer, job};
+
+const AUTH: &str = "/api/auth";
+const MAPPINGS: &str = "/api/mappings";
+
+fn code(code: &str) -> String {
+    json!({"code": code}).to_string()
+}
+
+#[tokio::test]
+async fn a_sign_in_is_judged_by_its_body_and_its_code() {
+    let server = Server::start().await;
+    for body in ["", "{", "[]", "{}", r#"{"code":7}"#, "null"] {
+        let told = server.ask("POST", AUTH, "", body.to_owned()).await;
+        assert_eq!(told.fault(), (400, "Invalid request body"), "{body}");
+    }
+    for wrong in ["", "open", "Open sesame, please"] {
+        let told = server.ask("POST", AUTH, "", code(wrong)).await;
+        assert_eq!(told.fault(), (403, "Invalid access code"));
+    }
+    let told = server.ask("POST", AUTH, "", code(ACCESS_CODE)).await;
+    assert_eq!(told.status, 200);
+    assert!(told.body["token"].as_str().unwrap().len() >= 40);
+    assert_eq!(told.body["expiresAt"], "2027-01-16T08:00:00.000Z");
+    assert_eq!(told.body.as_object().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_token_is_good_for_a_day_or_until_its_owner_leaves() {
+    let server = Server::start().await;
+    let (one, two) = (server.signed_in().await, server.signed_in().await);
+    for token in [&one, &two] {
+        assert_eq!(server.ask("GET", MAPPINGS, token, None).await.status, 200);
+    }
+    let told = server.ask("POST", "/api/auth/logout", &one, None).await;
+    assert_eq!((told.status, told.body), (200, json!({"loggedOut": true})));
+    let told = server.ask("GET", MAPPINGS, &one, None).await;
+    assert_eq!(told.fault(), (401, "Unauthorized"));
+    assert_eq!(told.header("www-authenticate"), "Bearer");
+
+    server.clock.advance(Duration::from_secs(24 * 3600 - 1));
+    assert_eq!(server.ask("GET", MAPPINGS, &two, None).await.status, 200);
+    server.clock.advance(Duration::from_secs(1));
+    let told = server.ask("GET", MAPPINGS, &two, None).await;
+    assert_eq!(told.fault(), (401, "Unauthorized"));
+}
+
+#[tokio::test]
+async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
+    let server = Server::start().await;
+    let run = job("01JOB", JobKind::Planning);
+    let run_token = server.run_token(&run, Audience::Progress);
+    let routes = [
+        ("POST", "/api/auth/logout"),
+        ("GET", "/api/mappings"),
+        ("POST", "/api/mappings"),
+        ("PATCH", "/api/mappings/ENG"),
+        ("DELETE", "/api/mappings/ENG"),
+        ("GET", "/api/log"),
+        ("GET", "/api/jobs/01JOB"),
+        ("GET", "/api/jobs/01JOB/steps"),
+        ("GET", "/api/dedup"),
+        ("DELETE", "/api/dedup/issue-1"),
+        ("GET", "/api/why/ENG-1"),
+        ("GET", "/api/parked"),
+        ("GET", "/api/outbox"),
+        ("POST", "/api/poll"),
+    ];
+    for (method, path) in routes {
+        for token in ["", "nonsense", &run_token] {
+            let told = server.ask(method, path, token, "{".to_owned()).await;
+            assert_eq!(told.fault(), (401, "Unauthorized"), "{method} {path}");
+        }
+        let basic = server
+            .request(method, path)
+            .basic_auth("admin", Some(ACCESS_CODE));
+        assert_eq!(answer(basic).await.fault(), (401, "Unauthorized"));
+    }
+}
+
+#[tokio::test]
+async fn guessing_is_slowed_down_by_address() {
+    let mut flags = ALL_ON.to_vec();
+    flags.extend(["--trusted-proxies", "127.0.0.1"]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let from = |address: &str, sent: &str| {
+        let request = server
+            .request("POST", AUTH)
+            .header("x-forwarded-for", address);
+        answer(request.body(code(sent)))
+    };
+    for _ in 0..5 {
+        let told = from("203.0.113.1", "wrong").await;
+        assert_eq!(told.fault(), (403, "Invalid access code"));
+    }
+    server.clock.advance(Duration::from_secs(20));
+    let told = from("203.0.113.1", ACCESS_CODE).await;
+    assert_eq!(told.status, 429);
+    assert_eq!(told.header("retry-after"), "40");
+    assert_eq!(from("203.0.113.2", ACCESS_CODE).await.status, 200);
+    server.clock.advance(Duration::from_secs(40));
+    assert_eq!(from("203.0.113.1", ACCESS_CODE).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_hundred_guesses_at_once_are_five() {
+    let server = Server::start().await;
+    let guesses = (0..100).map(|_| server.ask("POST", AUTH, "", code("wrong")));
+    let told = futures_util::future::join_all(guesses).await;
+    let count = |status| told.iter().filter(|told| told.status == status).count();
+    assert_eq!((count(403), count(429)), (5, 95));
+}
+
+#[tokio::test]
+async fn without_an_access_code_there_is_no_admin_api() {
+    let server = Server::with(&ALL_ON[2..], Store::in_memory().unwrap()).await;
+    for (method, path) in [
+        ("POST", AUTH),
+        ("GET", MAPPINGS),
+        ("PUT", MAPPINGS),
+        ("GET", "/api/log"),
+        ("POST", "/api/poll"),
+    ] {
+        let told = server.ask(method, path, "", code(ACCESS_CODE)).await;
+        assert_eq!(told.fault(), (404, "Not found"), "{method} {path}");
+    }
+    let told = server.ask("POST", "/runner/result", "", None).await;
+    assert_eq!(told.fault(), (401, "missing_bearer"));
+    let told = server.ask("POST", "/api/token", "", "{}".to_owned()).await;
+    assert_eq!(told.fault(), (400, "nonce and owner are required"));
+    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_repository_token_goes_to_runs_of_that_owner_only() {
+    let server = Server::start().await;
+    let active = job("01A", JobKind::Implementation);
+    let mut ended = job("01B", JobKind::Implementation);
+    ended.state = JobState::Completed;
+    let unknown = job("01C", JobKind::Implementation);
+    server.put_job(&active).await;
+    server.put_job(&ended).await;
+    let of = |job| server.run_token(job, Audience::Progress);
+    let (active_token, ended_token, unknown_token) = (of(&active), of(&ended), of(&unknown));
+    let wrong = server.run_token(&active, Audience::Result);
+    let (required, unknown_nonce) = ("nonce and owner are required", "Invalid or expired nonce");
+    let rows = [
+        // With a nonce, as sessions ask.
+        ("", "{", (500, "Failed to generate token")),
+        ("", "", (500, "Failed to generate token")),
+        ("", "{}", (400, required)),
+        ("", r#"{"owner":"acme"}"#, (400, required)),
+        ("", r#"{"nonce":"n"}"#, (400, required)),
+        ("", r#"{"nonce":"","owner":"acme"}"#, (400, required)),
+        ("", r#"{"nonce":"n","owner":"acme"}"#, (403, unknown_nonce)),
+        // With a progress token, as CI runs ask.
+        ("nonsense", r#"{"owner":"acme"}"#, (401, "malformed")),
+        (&wrong, r#"{"owner":"acme"}"#, (401, "wrong_audience")),
+        (&active_token, "{", (500, "Failed to generate token")),
+        (&active_token, "{}", (400, required)),
+        (
+            &active_token,
+            r#"{"owner":"evil"}"#,
+            (403, "Owner mismatch"),
+        ),
+        (&ended_token, r#"{"owner":"acme"}"#, (403, unknown_nonce)),
+        (&unknown_token, r#"{"owner":"acme"}"#, (403, unknown_nonce)),
+        (
+            &active_token,
+            r#"{"nonce":"n","owner":"acme"}"#,
+            (403, unknown_nonce),
+        ),
+        // No repository host is configured here.
+        (
+            &active_token,
+            r#"{"owner":"ACME"}"#,
+            (500, "Failed to generate token"),
+        ),
+    ];
+    for (token, body, fault) in rows {
+        let told = server
+            .ask("POST", "/api/token", token, body.to_owned())
+            .await;
+        assert_eq!(told.fault(), fault, "{body}");
+    }
+    let basic = server
+        .request("POST", "/api/token")
+        .basic_auth("x", Some("y"));
+    assert_eq!(answer(basic).await.fault(), (401, "missing_bearer"));
+}

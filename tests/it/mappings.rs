@@ -1,0 +1,520 @@
+//! Every rule of the mapping routes, with its exact text.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::Server;
+
+const MAPPINGS: &str = "/api/mappings";
+
+fn minimal() -> Value {
+    json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"})
+}
+
+/// The smallest mapping with other fields set, or taken out by null.
+fn with(fields: Value) -> Value {
+    let mut body = minimal();
+    let mine = body.as_object_mut().unwrap();
+    for (name, value) in fields.as_object().unwrap() {
+        mine.insert(name.clone(), value.clone());
+    }
+    body
+}
+
+struct Admin {
+    server: Server,
+    token: String,
+}
+
+impl Admin {
+    async fn start() -> Self {
+        let server = Server::start().await;
+        let token = server.signed_in().await;
+        Self { server, token }
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let told = self.server.ask(method, path, &self.token, body.to_owned());
+        let told = told.await;
+        (told.status, told.body)
+    }
+
+    async fn save(&self, body: &Value) -> (u16, Value) {
+        self.ask("POST", MAPPINGS, &body.to_string()).await
+    }
+
+    async fn saved(&self, body: &Value) -> Value {
+        let (status, mapping) = self.save(body).await;
+        assert_eq!(status, 200, "{mapping}");
+        mapping
+    }
+
+    async fn refused(&self, body: Value, text: &str) {
+        let (status, told) = self.save(&body).await;
+        assert_eq!(
+            (status, told["error"].as_str()),
+            (400, Some(text)),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_mapping_has_these_fields_and_defaults() {
+    let admin = Admin::start().await;
+    assert_eq!(admin.ask("GET", MAPPINGS, "").await, (200, json!({})));
+    let mapping = admin.saved(&minimal()).await;
+    let expected = json!({
+        "teamKey": "ENG",
+        "owner": "acme",
+        "repo": "shop",
+        "defaultBranch": "main",
+        "workflowFile": "agent-implement.yml",
+        "ticketingProvider": "A",
+        "ticketingConfig": {"kind": "A"},
+        "provider": "direct",
+        "cloudRegion": null,
+        "executionMode": "ci-workflow",
+        "machineCpus": 2,
+        "machineMemoryMb": 4096,
+        "sessionMode": "autonomous",
+        "branchPrefix": null,
+        "extraEnv": {},
+        "maxInProgressAiIssues": 3,
+        "paused": false,
+        "planningEnabled": false,
+        "planningWorkflowFile": null,
+        "maxTurns": null,
+        "maxIterations": null,
+        "maxJobMinutes": null,
+        "createdAt": "2027-01-15T08:00:00.000Z",
+        "updatedAt": "2027-01-15T08:00:00.000Z",
+    });
+    assert_eq!(mapping, expected);
+    let listed = admin.ask("GET", MAPPINGS, "").await;
+    assert_eq!(listed, (200, json!({"ENG": expected})));
+}
+
+#[tokio::test]
+async fn everything_that_is_given_comes_back() {
+    let admin = Admin::start().await;
+    let given = json!({
+        "teamKey": " OPS ", "owner": "acme", "repo": "shop.js", "defaultBranch": "release/1.x",
+        "workflowFile": "build.yaml",
+        "provider": "cloud", "cloudRegion": "eu-central-1", "executionMode": "ci-workflow",
+        "machineCpus": 4.0, "machineMemoryMb": 256, "sessionMode": "hybrid",
+        "branchPrefix": "/bots/", "extraEnv": {"A_1": "x"}, "maxInProgressAiIssues": 7,
+        "paused": true, "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml",
+        "maxTurns": 80, "maxIterations": "", "maxJobMinutes": 30,
+        "ticketingProvider": "B",
+        "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop", "statusFieldOverride": "customfield_1"},
+        "unheardOf": 1,
+    });
+    let mapping = admin.saved(&given).await;
+    let expected = [
+        ("teamKey", json!("OPS")),
+        ("defaultBranch", json!("release/1.x")),
+        ("workflowFile", json!("build.yaml")),
+        ("provider", json!("cloud")),
+        ("cloudRegion", json!("eu-central-1")),
+        ("machineCpus", json!(4)),
+        ("machineMemoryMb", json!(256)),
+        ("sessionMode", json!("hybrid")),
+        ("branchPrefix", json!("bots")),
+        ("extraEnv", json!({"A_1": "x"})),
+        ("maxInProgressAiIssues", json!(7)),
+        ("paused", json!(true)),
+        ("planningEnabled", json!(true)),
+        ("planningWorkflowFile", json!("agent-plan.yml")),
+        ("maxTurns", json!(80)),
+        ("maxIterations", Value::Null),
+        ("maxJobMinutes", json!(30)),
+        ("ticketingProvider", json!("B")),
+        (
+            "ticketingConfig",
+            json!({
+                "kind": "B", "jql": "project = OPS", "repoFieldValue": "shop",
+                "statusFieldOverride": "customfield_1", "repoFieldOverride": null,
+            }),
+        ),
+    ];
+    for (name, value) in expected {
+        assert_eq!(mapping[name], value, "{name}");
+    }
+    assert!(mapping.get("unheardOf").is_none());
+}
+
+#[tokio::test]
+async fn vendors_words_are_taken_and_not_printed_back() {
+    let admin = Admin::start().await;
+    let mapping = admin
+        .saved(&with(json!({
+            "provider": "bedrock", "awsRegion": "us-east-1", "executionMode": "github-actions",
+            "ticketingProvider": "linear",
+        })))
+        .await;
+    assert_eq!(mapping["provider"], "cloud");
+    assert_eq!(mapping["cloudRegion"], "us-east-1");
+    assert_eq!(mapping["executionMode"], "ci-workflow");
+    assert_eq!(mapping["ticketingProvider"], "A");
+    assert!(mapping.get("awsRegion").is_none());
+    let mapping = admin
+        .saved(&with(json!({
+            "provider": "anthropic", "cloudRegion": "us-east-1", "executionMode": "fly-machines",
+            "ticketingConfig": {"kind": "jira", "jql": "project = X", "repoFieldValue": "x"},
+        })))
+        .await;
+    assert_eq!(mapping["provider"], "direct");
+    assert_eq!(mapping["cloudRegion"], Value::Null);
+    assert_eq!(mapping["executionMode"], "vm-machines");
+    assert_eq!(mapping["ticketingConfig"]["kind"], "B");
+}
+
+#[tokio::test]
+async fn what_is_left_out_is_kept_or_falls_back() {
+    let admin = Admin::start().await;
+    let full = with(json!({
+        "paused": true, "planningEnabled": true, "planningWorkflowFile": "plan.yml",
+        "maxTurns": 9, "maxInProgressAiIssues": 9, "workflowFile": "other.yml", "defaultBranch": "trunk",
+    }));
+    admin.saved(&full).await;
+    admin.server.clock.advance(Duration::from_secs(60));
+    let mapping = admin.saved(&with(json!({"defaultBranch": null}))).await;
+    assert_eq!(mapping["paused"], true);
+    assert_eq!(mapping["defaultBranch"], "trunk");
+    assert_eq!(mapping["planningWorkflowFile"], "plan.yml");
+    assert_eq!(mapping["planningEnabled"], false);
+    assert_eq!(mapping["maxTurns"], Value::Null);
+    assert_eq!(mapping["maxInProgressAiIssues"], 3);
+    assert_eq!(mapping["workflowFile"], "agent-implement.yml");
+    assert_eq!(mapping["createdAt"], "2027-01-15T08:00:00.000Z");
+    assert_eq!(mapping["updatedAt"], "2027-01-15T08:01:00.000Z");
+    // A stored planning workflow is enough to switch planning on again.
+    let mapping = admin.saved(&with(json!({"planningEnabled": true}))).await;
+    assert_eq!(mapping["planningWorkflowFile"], "plan.yml");
+}
+
+#[tokio::test]
+async fn each_rule_of_the_table_has_its_text() {
+    let admin = Admin::start().await;
+    for body in ["", "{", "null", "[]", "7"] {
+        let (status, told) = admin.ask("POST", MAPPINGS, body).await;
+        assert_eq!(
+            (status, &told["error"]),
+            (400, &json!("Invalid request body"))
+        );
+    }
+    let required = "teamKey, owner, and repo are required";
+    let region = "awsRegion is required when provider is 'bedrock'";
+    let machines = "provider 'bedrock' is not supported with executionMode 'fly-machines'";
+    let provider = "provider must be 'anthropic' or 'bedrock'";
+    let mode = "executionMode must be 'github-actions' or 'fly-machines'";
+    let cpus = "machineCpus must be a positive integer";
+    let memory = "machineMemoryMb must be an integer >= 256";
+    let session = "sessionMode must be 'autonomous', 'interactive', or 'hybrid'";
+    let cap = "maxInProgressAiIssues must be a positive integer";
+    let file = "planningWorkflowFile is required when planningEnabled is true";
+    let rows = [
+        (json!({"teamKey": null}), required),
+        (json!({"owner": ""}), required),
+        (json!({"repo": "  "}), required),
+        (json!({"repo": 7}), required),
+        (json!({"defaultBranch": null}), "defaultBranch is required"),
+        (json!({"defaultBranch": ""}), "defaultBranch is required"),
+        (json!({"provider": "cloud"}), region),
+        (json!({"provider": "cloud", "cloudRegion": " "}), region),
+        (
+            json!({"provider": "bedrock", "executionMode": "vm-machines"}),
+            region,
+        ),
+        (
+            json!({"provider": "cloud", "cloudRegion": "eu-1", "executionMode": "vm-machines"}),
+            machines,
+        ),
+        (json!({"provider": "openai"}), provider),
+        (json!({"provider": 1}), provider),
+        (json!({"executionMode": "docker"}), mode),
+        (json!({"machineCpus": 0}), cpus),
+        (json!({"machineCpus": 1.5}), cpus),
+        (json!({"machineCpus": "2"}), cpus),
+        (json!({"machineMemoryMb": 255}), memory),
+        (json!({"machineMemoryMb": 512.5}), memory),
+        (json!({"sessionMode": "manual"}), session),
+        (
+            json!({"branchPrefix": "a b"}),
+            "branchPrefix invalid: only letters, digits, '.', '_', '-' and '/' are allowed",
+        ),
+        (
+            json!({"branchPrefix": "a..b"}),
+            "branchPrefix invalid: must not contain '..'",
+        ),
+        (
+            json!({"branchPrefix": 1}),
+            "branchPrefix invalid: must be a string",
+        ),
+        (json!({"extraEnv": []}), "extraEnv must be a plain object"),
+        (
+            json!({"extraEnv": "A=1"}),
+            "extraEnv must be a plain object",
+        ),
+        (
+            json!({"extraEnv": {"A": 1}}),
+            "extraEnv values must all be strings",
+        ),
+        (
+            json!({"extraEnv": {"A": null}}),
+            "extraEnv values must all be strings",
+        ),
+        (json!({"maxInProgressAiIssues": 0}), cap),
+        (json!({"maxInProgressAiIssues": -1}), cap),
+        (json!({"maxInProgressAiIssues": "3"}), cap),
+        (json!({"planningEnabled": true}), file),
+        (
+            json!({"planningEnabled": true, "planningWorkflowFile": ""}),
+            file,
+        ),
+    ];
+    for (fields, text) in rows {
+        admin.refused(with(fields), text).await;
+    }
+    assert_eq!(admin.ask("GET", MAPPINGS, "").await, (200, json!({})));
+}
+
+#[tokio::test]
+async fn our_own_rules_say_what_they_want() {
+    let admin = Admin::start().await;
+    let team = "teamKey must be letters, digits, '_' and '-', beginning with a letter or digit";
+    let owner = "owner must be an account name: letters, digits, '_' and '-', not a path";
+    let repo = "repo must be a repository name: letters, digits, '.', '_' and '-', not a path";
+    let branch = "defaultBranch is not a valid branch name";
+    let query = "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B";
+    let config = "ticketingConfig must be a plain object of the kind that ticketingProvider names";
+    let system = "ticketingProvider must be 'A' or 'B'";
+    let rows = [
+        (json!({"teamKey": "a/b"}), team),
+        (json!({"teamKey": "-a"}), team),
+        (json!({"owner": "../acme"}), owner),
+        (json!({"owner": "acme/shop"}), owner),
+        (json!({"repo": ".."}), repo),
+        (json!({"repo": "a/b"}), repo),
+        (json!({"repo": "shop.git"}), repo),
+        (json!({"defaultBranch": "a b"}), branch),
+        (json!({"defaultBranch": "-d"}), branch),
+        (json!({"defaultBranch": "a..b"}), branch),
+        (
+            json!({"provider": "cloud", "cloudRegion": "eu central"}),
+            "cloudRegion must be the name of a region, such as eu-central-1",
+        ),
+        (
+            json!({"extraEnv": {"A-B": "x"}}),
+            "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL",
+        ),
+        (json!({"paused": "yes"}), "paused must be a boolean"),
+        (
+            json!({"planningEnabled": 1}),
+            "planningEnabled must be a boolean",
+        ),
+        (
+            json!({"workflowFile": "../x.yml"}),
+            "workflowFile must be the name of a .yml or .yaml file in .github/workflows",
+        ),
+        (
+            json!({"planningWorkflowFile": "x.txt"}),
+            "planningWorkflowFile must be the name of a .yml or .yaml file in .github/workflows",
+        ),
+        (
+            json!({"maxTurns": 0}),
+            "maxTurns must be a positive integer",
+        ),
+        (
+            json!({"maxIterations": 1.5}),
+            "maxIterations must be a positive integer",
+        ),
+        (
+            json!({"maxJobMinutes": "90"}),
+            "maxJobMinutes must be a positive integer",
+        ),
+        (json!({"ticketingProvider": "trello"}), system),
+        (json!({"ticketingConfig": {"kind": "C"}}), system),
+        (json!({"ticketingConfig": "A"}), config),
+        (
+            json!({"ticketingProvider": "A", "ticketingConfig": {"kind": "B"}}),
+            config,
+        ),
+        (json!({"ticketingProvider": "B"}), query),
+        (
+            json!({"ticketingConfig": {"kind": "B", "jql": "project = X"}}),
+            query,
+        ),
+        (
+            json!({"ticketingConfig": {"kind": "B", "jql": "x", "repoFieldValue": "y", "repoFieldOverride": 1}}),
+            "ticketingConfig.repoFieldOverride must be a string",
+        ),
+    ];
+    for (fields, text) in rows {
+        admin.refused(with(fields), text).await;
+    }
+}
+
+#[tokio::test]
+async fn of_several_faults_the_first_of_the_table_is_told() {
+    let admin = Admin::start().await;
+    let mut body = json!({
+        "teamKey": "", "owner": "acme", "repo": "shop", "provider": "x", "executionMode": "x",
+        "machineCpus": 0, "machineMemoryMb": 0, "sessionMode": "x", "branchPrefix": "..",
+        "extraEnv": {"A": 1}, "maxInProgressAiIssues": 0, "planningEnabled": true,
+        "ticketingProvider": "x",
+    });
+    let order = [
+        (
+            "teamKey",
+            json!("ENG"),
+            "teamKey, owner, and repo are required",
+        ),
+        ("defaultBranch", json!("main"), "defaultBranch is required"),
+        (
+            "provider",
+            Value::Null,
+            "provider must be 'anthropic' or 'bedrock'",
+        ),
+        (
+            "executionMode",
+            Value::Null,
+            "executionMode must be 'github-actions' or 'fly-machines'",
+        ),
+        (
+            "machineCpus",
+            Value::Null,
+            "machineCpus must be a positive integer",
+        ),
+        (
+            "machineMemoryMb",
+            Value::Null,
+            "machineMemoryMb must be an integer >= 256",
+        ),
+        (
+            "sessionMode",
+            Value::Null,
+            "sessionMode must be 'autonomous', 'interactive', or 'hybrid'",
+        ),
+        (
+            "branchPrefix",
+            Value::Null,
+            "branchPrefix invalid: must not contain '..'",
+        ),
+        (
+            "extraEnv",
+            Value::Null,
+            "extraEnv values must all be strings",
+        ),
+        (
+            "maxInProgressAiIssues",
+            Value::Null,
+            "maxInProgressAiIssues must be a positive integer",
+        ),
+        (
+            "planningEnabled",
+            Value::Null,
+            "planningWorkflowFile is required when planningEnabled is true",
+        ),
+        (
+            "ticketingProvider",
+            Value::Null,
+            "ticketingProvider must be 'A' or 'B'",
+        ),
+    ];
+    for (mended, value, text) in order {
+        admin.refused(body.clone(), text).await;
+        body[mended] = value;
+    }
+    admin.saved(&body).await;
+}
+
+#[tokio::test]
+async fn keys_whose_secrets_would_mix_are_refused() {
+    let admin = Admin::start().await;
+    admin.saved(&minimal()).await;
+    let overlap = |one: &str| {
+        format!(
+            "teamKey {one} and the existing ENG overlap: secrets named after them could not be told apart"
+        )
+    };
+    for key in ["ENG_WEB", "eng", "Eng_web"] {
+        admin
+            .refused(with(json!({"teamKey": key})), &overlap(key))
+            .await;
+    }
+    for key in ["ENGINE", "WEB_ENG", "ENG-2"] {
+        admin.saved(&with(json!({"teamKey": key}))).await;
+    }
+    // Saving again what is there is no overlap with itself.
+    admin.saved(&minimal()).await;
+    let (_, all) = admin.ask("GET", MAPPINGS, "").await;
+    let keys: Vec<&String> = all.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["ENG", "ENG-2", "ENGINE", "WEB_ENG"]);
+}
+
+#[tokio::test]
+async fn one_thing_at_a_time_is_changed() {
+    let admin = Admin::start().await;
+    admin.saved(&minimal()).await;
+    let cap = "maxInProgressAiIssues must be a positive integer";
+    let both = "Specify either paused or maxInProgressAiIssues, not both";
+    let rows = [
+        ("", "Invalid request body"),
+        ("{", "Invalid request body"),
+        ("[]", "Invalid request body"),
+        ("{}", cap),
+        (r#"{"maxInProgressAiIssues":0}"#, cap),
+        (r#"{"maxInProgressAiIssues":1.5}"#, cap),
+        (r#"{"maxInProgressAiIssues":"1"}"#, cap),
+        (r#"{"maxInProgressAiIssues":null}"#, cap),
+        (r#"{"paused":"true"}"#, "paused must be a boolean"),
+        (r#"{"paused":true,"maxInProgressAiIssues":1}"#, both),
+    ];
+    for (body, text) in rows {
+        let (status, told) = admin.ask("PATCH", "/api/mappings/ENG", body).await;
+        assert_eq!(
+            (status, told["error"].as_str()),
+            (400, Some(text)),
+            "{body}"
+        );
+    }
+    let (status, told) = admin
+        .ask("PATCH", "/api/mappings/OPS", r#"{"paused":true}"#)
+        .await;
+    assert_eq!((status, &told["error"]), (404, &json!("Team not found")));
+
+    let told = admin
+        .ask("PATCH", "/api/mappings/ENG", r#"{"paused":true}"#)
+        .await;
+    assert_eq!(told, (200, json!({"updated": true, "paused": true})));
+    // A percent sign in the path stands for what it encodes.
+    let told = admin
+        .ask(
+            "PATCH",
+            "/api/mappings/EN%47",
+            r#"{"maxInProgressAiIssues":5}"#,
+        )
+        .await;
+    assert_eq!(
+        told,
+        (200, json!({"updated": true, "maxInProgressAiIssues": 5}))
+    );
+    let (_, all) = admin.ask("GET", MAPPINGS, "").await;
+    assert_eq!(all["ENG"]["paused"], true);
+    assert_eq!(all["ENG"]["maxInProgressAiIssues"], 5);
+}
+
+#[tokio::test]
+async fn a_mapping_is_deleted_once() {
+    let admin = Admin::start().await;
+    admin.saved(&minimal()).await;
+    let told = admin.ask("DELETE", "/api/mappings/ENG", "").await;
+    assert_eq!(told, (200, json!({"deleted": true})));
+    for path in ["/api/mappings/ENG", "/api/mappings/%45NG"] {
+        let told = admin.ask("DELETE", path, "").await;
+        assert_eq!(told, (404, json!({"deleted": false})));
+    }
+}

@@ -1,0 +1,64 @@
+//! A thousand reports over sixty-four connections: all kept, in far fewer commits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_implement::domain::job::JobKind;
+use agent_implement::keys::run_token::Audience;
+use agent_implement::store::{Store, steps};
+use serde_json::json;
+
+use crate::api::{ALL_ON, Server, job};
+
+const REPORTS: usize = 1000;
+const CONNECTIONS: usize = 64;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::with(ALL_ON, Store::open(dir.path()).unwrap()).await;
+    let run = job("01JOB", JobKind::Implementation);
+    server.put_job(&run).await;
+    let token = server.run_token(&run, Audience::Progress);
+    let before = server.app.store.stats().commits;
+
+    let server = Arc::new(server);
+    let callers: Vec<_> = (0..CONNECTIONS)
+        .map(|caller| {
+            let (server, token) = (Arc::clone(&server), token.clone());
+            tokio::spawn(async move {
+                for number in (caller..REPORTS).step_by(CONNECTIONS) {
+                    let body = json!({"step": {
+                        "id": format!("step-{number:04}"), "type": "clone", "status": "passed",
+                        "started_at": "2027-01-15T08:00:00Z",
+                    }});
+                    let told = server.ask("POST", "/runner/progress", &token, body.to_string());
+                    assert_eq!(told.await.status, 200);
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let commits = server.app.store.stats().commits - before;
+    assert!(commits < (REPORTS / 4) as u64, "{commits} commits");
+
+    // The file is locked as long as anybody holds the store.
+    Arc::into_inner(server).unwrap().stop().await.unwrap();
+    let store = reopened(dir.path()).await;
+    let kept = store.read(|tx| steps::of_job(tx, &run.id)).unwrap();
+    let ids: BTreeSet<String> = kept.into_iter().map(|step| step.id).collect();
+    assert_eq!(ids.len(), REPORTS);
+}
+
+/// The store's last holders are tasks that end a moment after their connections.
+async fn reopened(dir: &std::path::Path) -> Store {
+    for _ in 0..200 {
+        if let Ok(store) = Store::open(dir) {
+            return store;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    Store::open(dir).unwrap()
+}
