@@ -64,7 +64,7 @@ impl Client {
     /// every error.
     ///
     /// # Errors
-    /// When TLS cannot be set up, for example because the machine has no certificate roots.
+    /// When TLS cannot be set up at all. Without certificate roots it can, but trusts nobody.
     pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
         Self::with_timeouts(vendor, redactor, Timeouts::default())
     }
@@ -78,14 +78,27 @@ impl Client {
         redactor: Redactor,
         timeouts: Timeouts,
     ) -> Result<Self, String> {
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(timeouts.connect)
-            .pool_idle_timeout(POOL_IDLE)
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
+        let builder = || {
+            reqwest::Client::builder()
+                .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(timeouts.connect)
+                .pool_idle_timeout(POOL_IDLE)
+                .tcp_nodelay(true)
+        };
+        let http = builder().build().or_else(|error| {
+            // A machine without certificate roots can still speak to the demo's vendors on
+            // loopback; every other connection is refused for want of trust.
+            let cause = root_cause(&error);
+            tracing::warn!(
+                vendor,
+                cause,
+                "https will not work: install ca-certificates"
+            );
+            builder().tls_certs_only([]).build()
+        });
+        let http =
+            http.map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 vendor,

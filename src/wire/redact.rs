@@ -153,7 +153,6 @@ impl std::fmt::Debug for Redactor {
 
 /// Redacts text that comes in chunks. It holds back an unfinished line, and an unfinished key
 /// block, until it is known what they are.
-#[derive(Debug)]
 pub struct RedactStream {
     redactor: Redactor,
     held: String,
