@@ -29,6 +29,9 @@ mod steps;
 mod strays;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 pub use environment::{Environment, EnvironmentError, mask_lines};
 pub use start::run;
 

@@ -18,6 +18,7 @@ use crate::scm::{GitHub, NewPull, Pull};
 use crate::wire::{ErrorKind, VendorError};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    run.settle().await?;
     let commit = if run.found.already_pushed {
         run.found.start.clone()
     } else {
@@ -58,7 +59,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
 async fn commit(run: &mut Run) -> Result<String, Failure> {
     let staged = match run.found.staged.take() {
         Some(staged) => staged,
-        None => run.git.import().await.map_err(Failure::other)?,
+        None => run.import().await?,
     };
     let hits = guard::inspect(&run.git, &run.found.fork_point, &staged)
         .await
