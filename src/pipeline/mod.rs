@@ -19,6 +19,7 @@ mod environment;
 mod executor;
 mod git;
 mod guard;
+mod patience;
 mod progress;
 mod prompts;
 mod pull_request;
