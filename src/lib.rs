@@ -21,17 +21,23 @@ pub mod ticketing;
 // FLOOR 4: where runs execute.
 pub mod runners;
 
+// The other process: the program inside a run.
+pub mod pipeline;
+
+// FLOOR 5: the verbs, in the order a ticket meets them.
+pub mod flow;
+
+// FLOOR 6: HTTP.
+pub mod http;
+
 // What the engine is made of.
 pub mod app;
 pub mod clock;
 pub mod config;
 pub mod crash;
 
-// FLOOR 5: the verbs, in the order a ticket meets them.
-pub mod flow;
-
-// FLOOR 6: what is asked of us over HTTP.
-pub mod http;
+// On top: the commands.
+pub mod cli;
 
 // BESIDE: a town of stand-in vendors, for the demo and the tests.
 pub mod sandbox;

@@ -120,10 +120,12 @@ pub fn chat_ended(job: &Job) -> ChatMessage {
             .push(("Pull request".to_owned(), pull.url.clone()));
     }
     message.text = match &job.state {
-        JobState::Failed { reason, .. } => Some(reason.chars().take(500).collect()),
-        JobState::TimedOut { reason } => Some(reason.as_str().to_owned()),
-        JobState::ReviewFailed { unresolved } => Some(unresolved.join("\n")),
-        JobState::Completed | JobState::Unknown | JobState::Dispatched | JobState::Running => None,
+        JobState::Failed { reason, .. } => reason.chars().take(500).collect(),
+        JobState::TimedOut { reason } => reason.as_str().to_owned(),
+        JobState::ReviewFailed { unresolved } => unresolved.join("\n"),
+        JobState::Completed | JobState::Unknown | JobState::Dispatched | JobState::Running => {
+            String::new()
+        }
     };
     message
 }
@@ -146,7 +148,7 @@ fn chat(job: &Job, title: String) -> ChatMessage {
             ("Repository".to_owned(), job.repo.to_string()),
             ("Team".to_owned(), job.team.to_string()),
         ],
-        text: None,
+        text: String::new(),
     }
 }
 

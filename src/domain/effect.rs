@@ -102,13 +102,19 @@ pub enum Draft {
 }
 
 /// A chat notification, before either vendor's dress. All text is untrusted until then.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChatMessage {
     pub title: String,
+    /// Where the title leads; only web addresses become links.
+    #[serde(default)]
     pub title_url: Option<String>,
+    /// Short facts: name and value.
+    #[serde(default)]
     pub facts: Vec<(String, String)>,
-    pub text: Option<String>,
+    /// A paragraph; may be empty.
+    #[serde(default)]
+    pub text: String,
 }
 
 impl Effect {

@@ -1,3 +1,51 @@
 //! FLOOR 5: the verbs, in the order a ticket meets them.
+//!
+//! 1. A bell or the clock rings [`poll`].
+//! 2. It looks at the store, then asks each ticketing account once for every flagged issue.
+//! 3. `domain::decision` gives each issue its one decision; the ledger keeps it.
+//! 4. [`dispatch`] reserves what is to run: job, dedup entry and the effect *start run*, in one
+//!    commit that checks again what was decided outside of it.
+//! 5. [`deliver`] finds the effect at the head of its lane and asks the runner to start.
+//! 6. The run reports its steps and one result to [`report`].
+//! 7. `domain::transition` answers the new job and what is owed for it.
+//! 8. [`commit`] stores both in one transaction; only then is the run answered.
+//! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
+//!    and each so that twice is once.
+//! 10. [`watch`] looks at what should have happened by now and feeds the same transition.
+//!
+//! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
+//! they answer still counts as busy, because the markers in their answer are older than that end.
 
+pub mod commit;
+pub mod deliver;
+pub mod dispatch;
+pub mod poll;
 pub mod report;
+pub mod watch;
+
+mod act;
+mod task;
+
+pub use task::Stop;
+
+use crate::app::App;
+
+/// Runs the engine until it is told to stop, then waits for what is in the middle of something.
+pub async fn run(app: App, stop: Stop) {
+    let polling = task::repeat(
+        "poll",
+        app.config.poll_interval,
+        &app.bells.poll,
+        stop.clone(),
+        || poll::once(&app),
+    );
+    let watching = task::repeat(
+        "watch",
+        app.pace.watch,
+        &app.bells.watch,
+        stop.clone(),
+        || watch::once(&app),
+    );
+    let delivering = deliver::run(app.clone(), stop.clone());
+    tokio::join!(polling, watching, delivering);
+}

@@ -89,14 +89,12 @@ fn decode(text: &str) -> Result<Vec<u8>, String> {
         .map_err(|_| "the private key is no valid base64".to_owned())
 }
 
+/// A throw-away key for tests, here and in the clients.
 #[cfg(test)]
-mod tests {
+pub(crate) mod sample {
     use super::*;
-    use data_encoding::BASE64URL_NOPAD;
-    use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
-    /// A throw-away key. It stands in the file without its PEM markers, so that no scanner takes
-    /// it for a leak.
+    /// It stands in the file without its PEM markers, so that no scanner takes it for a leak.
     const KEY: &str = include_str!("testdata/rsa-test-key.pkcs8.base64");
 
     /// Bytes of the PKCS#8 wrapping before a 2048-bit RSA key's own PKCS#1 form begins.
@@ -109,14 +107,23 @@ mod tests {
         )
     }
 
-    fn pkcs8() -> String {
+    pub fn pkcs8() -> String {
         pem("PRIVATE KEY", KEY)
     }
 
-    fn pkcs1() -> String {
+    pub fn pkcs1() -> String {
         let der = decode(&KEY.split_whitespace().collect::<String>()).unwrap();
         pem("RSA PRIVATE KEY", &BASE64.encode(&der[PKCS8_PREFIX..]))
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data_encoding::BASE64URL_NOPAD;
+    use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+
+    use super::sample::{pkcs1, pkcs8};
 
     #[test]
     fn both_forms_of_a_key_sign_what_the_host_can_verify() {

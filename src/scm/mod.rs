@@ -6,6 +6,6 @@
 mod github;
 
 pub use github::{
-    Credentials, DispatchError, GitHub, NewPull, PrComment, Pull, PullState, RepoToken, RunRef,
-    WorkflowRun,
+    Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState, RepoFile,
+    RepoToken, RunRef, WorkflowRun,
 };

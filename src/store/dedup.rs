@@ -1,5 +1,7 @@
 //! The dedup window: issues that were dispatched and must not be dispatched again yet.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::IssueId;
@@ -16,6 +18,19 @@ use super::tables::DEDUP;
 pub struct DedupEntry {
     pub issue: IssueRef,
     pub dispatched_at: Timestamp,
+}
+
+impl DedupEntry {
+    /// When it ages out; None means not by itself.
+    pub fn expires_at(&self, window: Option<Duration>) -> Option<Timestamp> {
+        window.map(|window| self.dispatched_at + window)
+    }
+
+    /// Whether it still keeps its issue from being dispatched.
+    pub fn holds(&self, window: Option<Duration>, now: Timestamp) -> bool {
+        self.expires_at(window)
+            .is_none_or(|expires_at| now < expires_at)
+    }
 }
 
 pub fn get(tx: &impl Rows, issue: &IssueId) -> StoreResult<Option<DedupEntry>> {

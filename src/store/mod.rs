@@ -22,6 +22,8 @@ mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase};
 use tokio::sync::Notify;
@@ -80,6 +82,7 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 pub struct Store {
     db: Arc<Database>,
     writer: writer::Writer,
+    order: Arc<AtomicU64>,
 }
 
 impl Store {
@@ -116,8 +119,14 @@ impl Store {
         let db = Arc::new(db);
         Ok(Self {
             writer: writer::Writer::start(Arc::clone(&db)),
+            order: Arc::new(AtomicU64::new(first_order())),
             db,
         })
+    }
+
+    /// A number that grows with every call, over restarts too.
+    pub fn next_order(&self) -> u64 {
+        self.order.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Runs `f` on a snapshot. For point reads and short ranges; it blocks the caller's thread.
@@ -164,4 +173,13 @@ impl Store {
     pub fn stats(&self) -> Stats {
         self.writer.stats()
     }
+}
+
+/// Microseconds since the epoch: more than the last process can have handed out, unless it did so
+/// a million times a second.
+fn first_order() -> u64 {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX / 2)
 }

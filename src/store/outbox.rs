@@ -32,9 +32,9 @@ pub struct Errand {
     /// When the last try began. Set without an outcome, it may or may not have reached the outside.
     #[serde(default)]
     pub claimed_at: Option<Timestamp>,
-    /// Whether an earlier try may have had its effect although its answer was lost.
+    /// When the last try began that may have had its effect although its answer was lost.
     #[serde(default)]
-    pub unsure: bool,
+    pub unsure_since: Option<Timestamp>,
     #[serde(default)]
     pub last_error: Option<String>,
 }
@@ -58,7 +58,7 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<()
         due_at: now,
         attempts: 0,
         claimed_at: None,
-        unsure: false,
+        unsure_since: None,
         last_error: None,
     };
     if first_of(tx, &lane)?.is_none() {
@@ -154,7 +154,7 @@ pub fn claim(
         return Ok(None);
     };
     // A claim that was never settled ended with the process: what it did is not known.
-    errand.unsure |= errand.claimed_at.is_some();
+    errand.unsure_since = errand.claimed_at.or(errand.unsure_since);
     errand.attempts += 1;
     errand.claimed_at = Some(now);
     OUTBOX.put(tx, (lane, seq), &errand)?;
@@ -193,7 +193,10 @@ pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()
     let later = Errand {
         due_at: retry.due_at,
         claimed_at: None,
-        unsure: errand.unsure || retry.unsure,
+        unsure_since: errand
+            .claimed_at
+            .filter(|_| retry.unsure)
+            .or(errand.unsure_since),
         last_error: Some(retry.error.clone()),
         ..errand.clone()
     };
@@ -280,7 +283,7 @@ mod tests {
         let claimed = write(&store, |tx| claim(tx, "ticket:id-1", 1, NOW))
             .await
             .unwrap();
-        assert_eq!((claimed.attempts, claimed.unsure), (1, false));
+        assert_eq!((claimed.attempts, claimed.unsure_since), (1, None));
         let later = NOW + Duration::from_secs(9);
         let failed = Retry {
             due_at: later,
@@ -298,7 +301,7 @@ mod tests {
         let again = write(&store, move |tx| claim(tx, "ticket:id-1", 1, later))
             .await
             .unwrap();
-        assert_eq!((again.attempts, again.unsure), (2, true));
+        assert_eq!((again.attempts, again.unsure_since), (2, Some(NOW)));
         write(&store, move |tx| settle(tx, &again, later)).await;
         assert_eq!(
             due_now(&store, later),
@@ -314,7 +317,7 @@ mod tests {
         let again = write(&store, |tx| claim(tx, "ticket:id-1", 1, NOW))
             .await
             .unwrap();
-        assert!(again.unsure);
+        assert_eq!(again.unsure_since, Some(NOW));
         assert_eq!(again.stamp(), "1000000-1");
     }
 
@@ -324,9 +327,7 @@ mod tests {
         let chat = |title: &str| Effect::Chat {
             message: ChatMessage {
                 title: title.into(),
-                title_url: None,
-                facts: vec![],
-                text: None,
+                ..ChatMessage::default()
             },
         };
         let (first, second) = (chat("one"), chat("two"));

@@ -1,5 +1,7 @@
 //! The steps that runs report. Kept for ever. (spec: *Job and step record*)
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::ids::JobId;
 use crate::domain::report::Step;
 
@@ -7,15 +9,35 @@ use super::StoreResult;
 use super::shelf::{Rows, WriteTx};
 use super::tables::STEPS;
 
-/// Stores a step; one of the same id is replaced.
-pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step) -> StoreResult<()> {
-    STEPS.put(tx, (job.as_str(), step.id.as_str()), step)
+/// A step, and the order in which it was first heard of: quick steps start in the same
+/// millisecond.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRow {
+    pub order: u64,
+    pub step: Step,
+}
+
+/// Stores a step; one of the same id is replaced and keeps its place. `order` comes from
+/// [`super::Store::next_order`].
+pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResult<()> {
+    let key = (job.as_str(), step.id.as_str());
+    let order = STEPS.get(tx, key)?.map_or(order, |known| known.order);
+    STEPS.put(
+        tx,
+        key,
+        &StepRow {
+            order,
+            step: step.clone(),
+        },
+    )
 }
 
 /// The steps of a job in the order they started.
 pub fn of_job(tx: &impl Rows, job: &JobId) -> StoreResult<Vec<Step>> {
     let range = (job.as_str(), "")..=(job.as_str(), "\u{10FFFF}");
-    let mut steps = STEPS.collect(tx, range, |_, step| step)?;
-    steps.sort_by(|a, b| a.started_at.cmp(&b.started_at));
-    Ok(steps)
+    let mut rows = STEPS.collect(tx, range, |_, row| row)?;
+    rows.sort_by(|a, b| (&a.step.started_at, a.order).cmp(&(&b.step.started_at, b.order)));
+    Ok(rows.into_iter().map(|row| row.step).collect())
 }

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
-use crate::domain::report::Step;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
@@ -14,6 +13,7 @@ use super::ledger::LedgerRow;
 use super::outbox::Errand;
 use super::parked::Parked;
 use super::shelf::Shelf;
+use super::steps::StepRow;
 
 /// Name -> schema version, counters. A handful.
 pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
@@ -31,7 +31,7 @@ pub const JOBS_BY_ISSUE: Shelf<(&str, &str), ()> = Shelf::new("jobs-by-issue-1")
 pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-1");
 
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
-pub const STEPS: Shelf<(&str, &str), Step> = Shelf::new("steps-1");
+pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
 
 /// Issue id -> when it was dispatched. Removed as the dedup rules say.
 pub const DEDUP: Shelf<&str, DedupEntry> = Shelf::new("dedup-1");

@@ -64,7 +64,7 @@ impl Client {
     /// every error.
     ///
     /// # Errors
-    /// When TLS cannot be set up, for example because the machine has no certificate roots.
+    /// When TLS cannot be set up at all. Without certificate roots it can, but trusts nobody.
     pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
         Self::with_timeouts(vendor, redactor, Timeouts::default())
     }
@@ -78,14 +78,27 @@ impl Client {
         redactor: Redactor,
         timeouts: Timeouts,
     ) -> Result<Self, String> {
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(timeouts.connect)
-            .pool_idle_timeout(POOL_IDLE)
-            .tcp_nodelay(true)
-            .build()
-            .map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
+        let builder = || {
+            reqwest::Client::builder()
+                .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(timeouts.connect)
+                .pool_idle_timeout(POOL_IDLE)
+                .tcp_nodelay(true)
+        };
+        let http = builder().build().or_else(|error| {
+            // A machine without certificate roots can still speak to the demo's vendors on
+            // loopback; every other connection is refused for want of trust.
+            let cause = root_cause(&error);
+            tracing::warn!(
+                vendor,
+                cause,
+                "https will not work: install ca-certificates"
+            );
+            builder().tls_certs_only([]).build()
+        });
+        let http =
+            http.map_err(|error| format!("setting up HTTP for {vendor}: {}", root_cause(&error)))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 vendor,
@@ -136,12 +149,19 @@ impl Client {
 
     /// Closes the gate after an answer that says *too many requests* in its body, and makes the
     /// error of it.
-    pub fn limited(&self, request: &Request, response: &Response) -> VendorError {
-        let until = self.inner.gate.close(&request.account, &response.headers);
-        self.error(request, ErrorKind::Limited { until })
+    pub fn limited(&self, response: &Response) -> VendorError {
+        let until = self.inner.gate.close(&response.account, &response.headers);
+        VendorError::new(
+            self.inner.vendor,
+            response.action,
+            ErrorKind::Limited { until },
+        )
     }
 
     async fn repeat(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
+        if let Some(fault) = &request.fault {
+            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
+        }
         let mut backoff = FIRST_BACKOFF;
         for _ in 0..MAX_REPEATS {
             let error = match self.attempt(request, started).await {
@@ -162,9 +182,6 @@ impl Client {
     }
 
     async fn attempt(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(fault) = &request.fault {
-            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
-        }
         if let Some(until) = self.inner.gate.closed_until(&request.account) {
             return Err(self.error(request, ErrorKind::Limited { until }));
         }
@@ -253,6 +270,7 @@ impl Client {
         Ok(Response {
             vendor: self.inner.vendor,
             action: request.action,
+            account: request.account.clone(),
             status,
             headers,
             body: body.freeze(),
@@ -353,3 +371,7 @@ fn said(body: &[u8]) -> String {
     }
     words.join("; ")
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -9,6 +9,8 @@ mod error;
 mod quota;
 pub mod redact;
 mod request;
+#[cfg(test)]
+pub(crate) mod test_server;
 
 pub use client::{Client, Timeouts};
 pub use error::{ErrorKind, VendorError};
@@ -17,8 +19,21 @@ pub use redact::{RedactStream, Redactor};
 pub use request::{Method, Request, Response};
 
 /// Milliseconds since the Unix epoch by this machine's clock.
-fn now_millis() -> u64 {
+pub fn now_millis() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A text as one part of a path or query: all but letters, digits and `-._~` is escaped.
+pub fn url_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
 }

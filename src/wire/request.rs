@@ -143,6 +143,7 @@ impl Request {
 pub struct Response {
     pub(super) vendor: &'static str,
     pub(super) action: &'static str,
+    pub(super) account: String,
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -162,9 +163,9 @@ impl Response {
         &self.body
     }
 
-    /// The body as text; what is not UTF-8 is replaced.
+    /// The body as text, redacted; what is not UTF-8 is replaced.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
+        self.redactor.redact(&String::from_utf8_lossy(&self.body))
     }
 
     /// Decodes the body.

@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod floors;
+mod world;
+
+mod implementation;
 
 mod admin_reads;
 mod auth;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
 use crate::domain::issue::{IssueRef, System};
+use crate::domain::job::JobKind;
 use crate::domain::report::{RunComment, RunPhase};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);

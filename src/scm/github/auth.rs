@@ -1,9 +1,25 @@
+//! Tokens: one for each installation of the App, kept until shortly before they expire; and those
+//! that are handed to runs, narrowed to one repository.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
 use crate::domain::ids::Repo;
 use crate::domain::secret::Secret;
 use crate::domain::time::Timestamp;
-use crate::wire::VendorError;
+use crate::wire::{ErrorKind, Method, Request, Response, VendorError, now_millis};
 
-use super::GitHub;
+use super::{Credentials, GitHub, headers};
+
+/// How long before its end do we stop using a token?
+const EXPIRY_MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// For how long do we say a plain token is good, as nobody knows?
+const PLAIN_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// A token for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,9 +28,228 @@ pub struct RepoToken {
     pub expires_at: Timestamp,
 }
 
-impl GitHub {
-    /// A token to hand to a run.
-    pub async fn repo_token(&self, repo: &Repo) -> Result<RepoToken, VendorError> {
-        todo!("{repo}")
+/// What we may use towards a repository.
+pub(super) struct Access {
+    token: Secret,
+    installation: Option<u64>,
+}
+
+impl Access {
+    pub fn sign(&self, request: Request) -> Request {
+        let request = request.bearer(self.token.expose());
+        match self.installation {
+            Some(id) => request.account(format!("installation {id}")),
+            None => request,
+        }
     }
+
+    /// As [`Access::sign`], for the GraphQL interface, whose allowance is counted apart.
+    pub fn sign_graphql(&self, request: Request) -> Request {
+        let request = self.sign(request);
+        match self.installation {
+            Some(id) => request.account(format!("installation {id} graphql")),
+            None => request.account("graphql"),
+        }
+    }
+}
+
+/// Installations by repository and tokens by installation.
+#[derive(Default)]
+pub(super) struct Tokens {
+    installations: Mutex<HashMap<Repo, u64>>,
+    tokens: Mutex<HashMap<u64, RepoToken>>,
+}
+
+impl Tokens {
+    fn installation(&self, repo: &Repo) -> Option<u64> {
+        let known = self.installations.lock();
+        known
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(repo)
+            .copied()
+    }
+
+    fn set_installation(&self, repo: &Repo, id: Option<u64>) {
+        let known = self.installations.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        match id {
+            Some(id) => known.insert(repo.clone(), id),
+            None => known.remove(repo),
+        };
+    }
+
+    fn token(&self, installation: u64) -> Option<RepoToken> {
+        let tokens = self.tokens.lock();
+        tokens
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&installation)
+            .filter(|token| token.expires_at > now() + EXPIRY_MARGIN)
+            .cloned()
+    }
+
+    fn set_token(&self, installation: u64, token: Option<RepoToken>) {
+        let tokens = self.tokens.lock();
+        let mut tokens = tokens.unwrap_or_else(PoisonError::into_inner);
+        match token {
+            Some(token) => tokens.insert(installation, token),
+            None => tokens.remove(&installation),
+        };
+    }
+}
+
+impl GitHub {
+    /// A token to hand to a run: good for this repository only, and never for workflow files, so
+    /// that the host itself refuses a run that changes them. A plain token cannot be narrowed and
+    /// is given as it is.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the App is not installed on the repository.
+    pub async fn repo_token(&self, repo: &Repo) -> Result<RepoToken, VendorError> {
+        if let Credentials::Token(token) = &self.inner.credentials {
+            return Ok(RepoToken {
+                token: token.clone(),
+                expires_at: now() + PLAIN_TOKEN_LIFETIME,
+            });
+        }
+        let scope = json!({
+            "repositories": [repo.name],
+            "permissions": {
+                "contents": "write",
+                "pull_requests": "write",
+                "issues": "write",
+                "checks": "read",
+                "statuses": "read",
+                "metadata": "read",
+            },
+        });
+        self.mint(repo, "making a token for the run", &scope)
+            .await
+            .map(|(_, token)| token)
+    }
+
+    pub(super) async fn access(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+    ) -> Result<Access, VendorError> {
+        if let Credentials::Token(token) = &self.inner.credentials {
+            return Ok(Access {
+                token: token.clone(),
+                installation: None,
+            });
+        }
+        let tokens = &self.inner.tokens;
+        let known = tokens
+            .installation(repo)
+            .and_then(|id| Some((id, tokens.token(id)?)));
+        let (id, token) = match known {
+            Some(known) => known,
+            None => {
+                let (id, token) = self.mint(repo, action, &json!({})).await?;
+                tokens.set_token(id, Some(token.clone()));
+                (id, token)
+            }
+        };
+        Ok(Access {
+            token: token.token,
+            installation: Some(id),
+        })
+    }
+
+    /// Drops a token that the host no longer takes; false when there is no other to be had.
+    pub(super) fn forget_token(&self, access: &Access) -> bool {
+        if let Some(id) = access.installation {
+            self.inner.tokens.set_token(id, None);
+        }
+        access.installation.is_some()
+    }
+
+    async fn mint(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        scope: &serde_json::Value,
+    ) -> Result<(u64, RepoToken), VendorError> {
+        let tokens = &self.inner.tokens;
+        let (id, was_known) = match tokens.installation(repo) {
+            Some(id) => (id, true),
+            None => (self.find_installation(repo, action).await?, false),
+        };
+        match self.mint_for(id, action, scope).await {
+            // The App was removed and installed again since we looked.
+            Err(error) if error.is_not_found() && was_known => {
+                tokens.set_installation(repo, None);
+                let id = self.find_installation(repo, action).await?;
+                Ok((id, self.mint_for(id, action, scope).await?))
+            }
+            outcome => Ok((id, outcome?)),
+        }
+    }
+
+    async fn find_installation(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+    ) -> Result<u64, VendorError> {
+        let request = Request::get(action, self.repo_url(repo, "/installation")).accept(404);
+        let response = self.send_as_app(headers(request)).await?;
+        if response.status() == 404 {
+            return Err(response.refusal(404, &format!("the App is not installed on {repo}")));
+        }
+        let id = response.json::<Installation>()?.id;
+        self.inner.tokens.set_installation(repo, Some(id));
+        Ok(id)
+    }
+
+    async fn mint_for(
+        &self,
+        installation: u64,
+        action: &'static str,
+        scope: &serde_json::Value,
+    ) -> Result<RepoToken, VendorError> {
+        let url = self.url(&format!("/app/installations/{installation}/access_tokens"));
+        // One token more than needed hurts nobody, so it may be asked for again.
+        let request = Request::new(action, Method::POST, url).json(scope).safe();
+        let response = self.send_as_app(headers(request)).await?;
+        let minted: Minted = response.json()?;
+        let expires_at = Timestamp::parse(&minted.expires_at)
+            .ok_or_else(|| response.misread("expires_at is no time"))?;
+        Ok(RepoToken {
+            token: Secret::new(minted.token),
+            expires_at,
+        })
+    }
+
+    /// Sends a request with the App's own proof, which is good for its installations only.
+    pub(super) async fn send_as_app(&self, request: Request) -> Result<Response, VendorError> {
+        let Credentials::App { id, key } = &self.inner.credentials else {
+            return self.inner.wire.send(&request).await;
+        };
+        let proof = key.token(id, now()).map_err(|cause| {
+            let kind = ErrorKind::Status {
+                status: 401,
+                message: cause,
+                retry_after: None,
+            };
+            VendorError::new(self.inner.wire.vendor(), request.action(), kind)
+        })?;
+        let request = request.bearer(proof.expose()).account("app");
+        self.inner.wire.send(&request).await
+    }
+}
+
+/// Tokens expire by the world's clock, not by the one that tests turn.
+fn now() -> Timestamp {
+    Timestamp::from_millis(now_millis())
+}
+
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct Minted {
+    token: String,
+    expires_at: String,
 }

@@ -1,7 +1,15 @@
-use crate::domain::ids::Repo;
-use crate::wire::VendorError;
+//! Comments on pull requests, found again by a marker in their text.
 
-use super::GitHub;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::domain::ids::Repo;
+use crate::wire::{Method, VendorError};
+
+use super::{Credentials, GitHub};
+
+/// What the host takes in one comment, in characters.
+const MAX_BODY: usize = 65_000;
 
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,32 +20,71 @@ pub struct PrComment {
 }
 
 impl GitHub {
-    /// The comment that carries `marker`, if there is one.
+    /// The comment of ours that carries `marker`, if there is one. A person's comment that quotes
+    /// the marker is not ours.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the pull request is gone.
     pub async fn find_comment(
         &self,
         repo: &Repo,
         number: u64,
         marker: &str,
     ) -> Result<Option<PrComment>, VendorError> {
-        todo!("{repo}{number}{marker}")
+        let url = self.repo_url(repo, &format!("/issues/{number}/comments?per_page=100"));
+        let comments = self
+            .read_all(repo, "listing comments", url, |page: Vec<Comment>| page)
+            .await?;
+        let we_are_a_bot = matches!(self.inner.credentials, Credentials::App { .. });
+        let found = comments
+            .into_iter()
+            .filter(|comment| !we_are_a_bot || comment.is_by_a_bot())
+            .map(Comment::translate)
+            .find(|comment| comment.body.contains(marker));
+        Ok(found)
     }
+
+    /// Writes a comment. Look with [`GitHub::find_comment`] before repeating it.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the pull request is gone.
     pub async fn create_comment(
         &self,
         repo: &Repo,
         number: u64,
         body: &str,
     ) -> Result<PrComment, VendorError> {
-        todo!("{repo}{number}{body}")
+        let url = self.repo_url(repo, &format!("/issues/{number}/comments"));
+        let body = json!({ "body": fitting(body) });
+        let response = self
+            .change(repo, "writing a comment", Method::POST, url, &body)
+            .await?;
+        Ok(response.json::<Comment>()?.translate())
     }
+
+    /// Replaces the text of a comment.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
     pub async fn update_comment(
         &self,
         repo: &Repo,
         id: u64,
         body: &str,
     ) -> Result<PrComment, VendorError> {
-        todo!("{repo}{id}{body}")
+        let url = self.repo_url(repo, &format!("/issues/comments/{id}"));
+        let body = json!({ "body": fitting(body) });
+        let response = self
+            .change(repo, "updating a comment", Method::PATCH, url, &body)
+            .await?;
+        Ok(response.json::<Comment>()?.translate())
     }
-    /// Updates the comment that carries `marker`, else creates it. `body` must contain the marker.
+
+    /// Updates our comment that carries `marker`, or writes it. `body` must contain the marker;
+    /// an unchanged body is not sent.
+    ///
+    /// # Errors
+    /// As its parts.
     pub async fn upsert_comment(
         &self,
         repo: &Repo,
@@ -45,6 +92,47 @@ impl GitHub {
         marker: &str,
         body: &str,
     ) -> Result<PrComment, VendorError> {
-        todo!("{repo}{number}{marker}{body}")
+        match self.find_comment(repo, number, marker).await? {
+            Some(comment) if comment.body == fitting(body) => Ok(comment),
+            Some(comment) => self.update_comment(repo, comment.id, body).await,
+            None => self.create_comment(repo, number, body).await,
+        }
+    }
+}
+
+/// The body, cut to what the host takes.
+fn fitting(body: &str) -> String {
+    match body.char_indices().nth(MAX_BODY) {
+        Some((end, _)) => format!("{}\n\n[… cut here: too long for a comment]", &body[..end]),
+        None => body.to_owned(),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Comment {
+    id: u64,
+    #[serde(default)]
+    body: Option<String>,
+    html_url: String,
+    user: Option<Author>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Author {
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+impl Comment {
+    fn is_by_a_bot(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.kind == "Bot")
+    }
+
+    fn translate(self) -> PrComment {
+        PrComment {
+            id: self.id,
+            body: self.body.unwrap_or_default(),
+            url: self.html_url,
+        }
     }
 }

@@ -1,21 +1,34 @@
 //! The client: where it calls, as whom, and what it remembers between calls.
 
 mod auth;
+mod cache;
 mod comments;
+mod contents;
+mod people;
 mod pulls;
 mod runs;
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::domain::ids::Repo;
 use crate::domain::secret::Secret;
 use crate::keys::app_jwt::AppKey;
-use crate::wire::{Client, Quota, VendorError};
+use crate::wire::{Client, Method, Quota, Request, Response, VendorError, url_encoded};
 
 pub use auth::RepoToken;
 pub use comments::PrComment;
+pub use contents::RepoFile;
+pub use people::Permission;
 pub use pulls::{NewPull, Pull, PullState};
 pub use runs::{DispatchError, RunRef, WorkflowRun};
+
+/// The interface we are written for; the host keeps it for years. (contracts: *GitHub*)
+const API_VERSION: &str = "2022-11-28";
+
+/// How many pages of a list do we read at most? The host ends searches at 1,000 entries.
+const MAX_PAGES: usize = 20;
 
 /// As whom we speak to the host.
 #[derive(Debug, Clone)]
@@ -36,6 +49,8 @@ struct Inner {
     wire: Client,
     api_url: String,
     credentials: Credentials,
+    tokens: auth::Tokens,
+    pages: cache::Pages,
 }
 
 impl GitHub {
@@ -46,6 +61,8 @@ impl GitHub {
                 wire,
                 api_url: api_url.trim_end_matches('/').to_owned(),
                 credentials,
+                tokens: auth::Tokens::default(),
+                pages: cache::Pages::default(),
             }),
         }
     }
@@ -61,12 +78,126 @@ impl GitHub {
     }
 
     /// Asks the host who we are, and says it in a few words.
+    ///
+    /// # Errors
+    /// 401 when the credential is refused.
     pub async fn probe(&self) -> Result<String, VendorError> {
-        todo!()
+        const ACTION: &str = "asking the repository host who we are";
+        match &self.inner.credentials {
+            Credentials::Token(token) => {
+                let request = headers(Request::get(ACTION, self.url("/user")));
+                let user: Named = self
+                    .inner
+                    .wire
+                    .send(&request.bearer(token.expose()))
+                    .await?
+                    .json()?;
+                Ok(format!("user {}", user.login.unwrap_or_default()))
+            }
+            Credentials::App { .. } => {
+                let request = headers(Request::get(ACTION, self.url("/app")));
+                let app: Named = self.send_as_app(request).await?.json()?;
+                Ok(format!("App {}", app.slug.or(app.name).unwrap_or_default()))
+            }
+        }
     }
 
     /// The branch new work starts from.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the repository does not exist or is hidden from us.
     pub async fn default_branch(&self, repo: &Repo) -> Result<String, VendorError> {
-        todo!("{repo}")
+        let page = self
+            .read::<Repository>(repo, "reading the repository", self.repo_url(repo, ""))
+            .await?;
+        Ok(page.value.default_branch)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.inner.api_url)
+    }
+
+    /// Address of something in a repository; `path` is escaped already and begins with a slash.
+    fn repo_url(&self, repo: &Repo, path: &str) -> String {
+        let (owner, name) = (url_encoded(&repo.owner), url_encoded(&repo.name));
+        self.url(&format!("/repos/{owner}/{name}{path}"))
+    }
+
+    /// Sends a request with a token for the repository.
+    async fn send(&self, repo: &Repo, request: Request) -> Result<Response, VendorError> {
+        self.send_signed(repo, request, auth::Access::sign).await
+    }
+
+    /// Sends a request that `sign` gives its token. A token that the host refuses is thrown away
+    /// and the request sent once more: a 401 means that nothing was done.
+    async fn send_signed(
+        &self,
+        repo: &Repo,
+        request: Request,
+        sign: fn(&auth::Access, Request) -> Request,
+    ) -> Result<Response, VendorError> {
+        let request = headers(request);
+        let access = self.access(repo, request.action()).await?;
+        match self.inner.wire.send(&sign(&access, request.clone())).await {
+            Err(error) if error.status() == Some(401) && self.forget_token(&access) => {
+                let access = self.access(repo, request.action()).await?;
+                self.inner.wire.send(&sign(&access, request)).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends a change with a JSON body.
+    async fn change(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        method: Method,
+        url: String,
+        body: &serde_json::Value,
+    ) -> Result<Response, VendorError> {
+        self.send(repo, Request::new(action, method, url).json(body))
+            .await
+    }
+
+    /// Reads a list to its end.
+    async fn read_all<T: cache::Kept, Item>(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        url: String,
+        items: impl Fn(T) -> Vec<Item>,
+    ) -> Result<Vec<Item>, VendorError> {
+        let mut all = Vec::new();
+        let mut next = Some(url);
+        for _ in 0..MAX_PAGES {
+            let Some(url) = next else { break };
+            let page = self.read::<T>(repo, action, url).await?;
+            all.extend(items(page.value));
+            // Our credentials go to nobody else's next page.
+            next = page.next.filter(|url| url.starts_with(&self.inner.api_url));
+        }
+        Ok(all)
     }
 }
+
+fn headers(request: Request) -> Request {
+    request
+        .header("accept", "application/vnd.github+json")
+        .header("x-github-api-version", API_VERSION)
+}
+
+#[derive(Deserialize)]
+struct Named {
+    login: Option<String>,
+    slug: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(serde::Serialize, Deserialize)]
+struct Repository {
+    default_branch: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,41 @@
+//! Workflow runs: starting, finding, watching, cancelling, and why one failed.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
 use crate::domain::ids::Repo;
 use crate::domain::run_config::Inputs;
 use crate::domain::time::Timestamp;
-use crate::wire::VendorError;
+use crate::wire::{Method, Request, Response, VendorError, url_encoded};
 
 use super::GitHub;
 
+/// How far may the host's clock be behind ours, when we ask for runs since a moment?
+const CLOCK_SKEW: Duration = Duration::from_secs(2 * 60);
+
+/// How much of a failed job's log do we show?
+const EXCERPT_LINES: usize = 60;
+const EXCERPT_BYTES: usize = 6_000;
+
+/// A run the host has just made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRef {
     pub id: u64,
+    /// For people.
     pub url: String,
 }
 
+/// A run as the host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowRun {
     pub id: u64,
+    /// What the workflow's `run-name` made of its inputs.
     pub name: String,
+    /// `queued`, `in_progress`, `completed`, …
     pub status: String,
+    /// `success`, `failure`, `cancelled`, `timed_out`, … once completed.
     pub conclusion: Option<String>,
     pub url: String,
     pub created_at: Timestamp,
@@ -23,8 +43,16 @@ pub struct WorkflowRun {
     pub head_branch: Option<String>,
 }
 
+impl WorkflowRun {
+    pub fn is_completed(&self) -> bool {
+        self.status == "completed"
+    }
+}
+
+/// Why a dispatch started no run that we know of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchError {
+    /// The host understood and said no; it will again until somebody does what `remedy` says.
     #[error("{message}. {remedy}")]
     Refused { message: String, remedy: String },
     #[error(transparent)]
@@ -32,6 +60,11 @@ pub enum DispatchError {
 }
 
 impl GitHub {
+    /// Starts a workflow on a branch. Newer hosts tell which run it became.
+    ///
+    /// # Errors
+    /// [`DispatchError::Refused`] when the workflow or branch is missing or takes other inputs;
+    /// else what the call failed with, in which case an ambiguous error may have started the run.
     pub async fn dispatch_workflow(
         &self,
         repo: &Repo,
@@ -39,26 +72,295 @@ impl GitHub {
         git_ref: &str,
         inputs: &Inputs,
     ) -> Result<Option<RunRef>, DispatchError> {
-        todo!("{repo}{workflow_file}{git_ref}{}", inputs.len())
+        let url = self.repo_url(
+            repo,
+            &format!(
+                "/actions/workflows/{}/dispatches",
+                url_encoded(workflow_file)
+            ),
+        );
+        let ask = |body: serde_json::Value| {
+            let request = Request::new("dispatching the workflow", Method::POST, &url)
+                .json(&body)
+                .accept(400)
+                .accept(404)
+                .accept(422);
+            self.send(repo, request)
+        };
+        let mut response =
+            ask(json!({"ref": git_ref, "inputs": inputs, "return_run_details": true})).await?;
+        if response.status() == 400 {
+            // Older enterprise hosts refuse what they do not know before doing anything.
+            response = ask(json!({"ref": git_ref, "inputs": inputs})).await?;
+        }
+        match response.status() {
+            400 | 404 | 422 => Err(refused(&response, repo, workflow_file, git_ref)),
+            // The run exists, whatever became of its description.
+            _ => Ok(response
+                .json::<Dispatched>()
+                .ok()
+                .map(Dispatched::translate)),
+        }
     }
+
+    /// The dispatched runs of all workflows that were created at `since` or later, newest first.
+    ///
+    /// # Errors
+    /// What reading any page failed with.
     pub async fn runs_since(
         &self,
         repo: &Repo,
         since: Timestamp,
     ) -> Result<Vec<WorkflowRun>, VendorError> {
-        todo!("{repo}{since}")
+        // Whole minutes, so that asking again is the same question and may cost nothing.
+        let from = (since - CLOCK_SKEW).as_secs() / 60 * 60;
+        let from = Timestamp::from_millis(from * 1000).to_string();
+        let from = from.replace(".000Z", "Z");
+        let url = self.repo_url(
+            repo,
+            &format!(
+                "/actions/runs?event=workflow_dispatch&per_page=100&created={}",
+                url_encoded(&format!(">={from}"))
+            ),
+        );
+        self.read_all(repo, "listing workflow runs", url, |page: RunPage| {
+            page.workflow_runs
+        })
+        .await
+        .map(|runs| runs.into_iter().map(Run::translate).collect())
     }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// `is_not_found()` when it was deleted.
     pub async fn run(&self, repo: &Repo, id: u64) -> Result<WorkflowRun, VendorError> {
-        todo!("{repo}{id}")
+        let url = self.repo_url(repo, &format!("/actions/runs/{id}"));
+        let page = self
+            .read::<Run>(repo, "reading the workflow run", url)
+            .await?;
+        Ok(page.value.translate())
     }
+
+    /// Asks the host to stop a run. One that has finished is as good as stopped.
+    ///
+    /// # Errors
+    /// `is_not_found()` when it was deleted.
     pub async fn cancel_run(&self, repo: &Repo, id: u64) -> Result<(), VendorError> {
-        todo!("{repo}{id}")
+        let url = self.repo_url(repo, &format!("/actions/runs/{id}/cancel"));
+        let request = Request::new("cancelling the workflow run", Method::POST, url).accept(409);
+        self.send(repo, request).await.map(drop)
     }
+
+    /// Where the first failed job of a run failed, and the end of its log, redacted. None when no
+    /// job failed. A log that is gone leaves the first line alone.
+    ///
+    /// # Errors
+    /// What reading the jobs failed with.
     pub async fn failed_log_excerpt(
         &self,
         repo: &Repo,
         run_id: u64,
     ) -> Result<Option<String>, VendorError> {
-        todo!("{repo}{run_id}")
+        let url = self.repo_url(
+            repo,
+            &format!("/actions/runs/{run_id}/jobs?filter=latest&per_page=100"),
+        );
+        let jobs = self
+            .read_all(repo, "listing the run's jobs", url, |page: JobPage| {
+                page.jobs
+            })
+            .await?;
+        let Some(job) = jobs.into_iter().find(Job::has_failed) else {
+            return Ok(None);
+        };
+        let url = self.repo_url(repo, &format!("/actions/jobs/{}/logs", job.id));
+        let request = Request::get("reading the job's log", url).redirect_without_authorization();
+        let log = self.send(repo, request).await.map(|log| log.text());
+        Ok(Some(match log {
+            Ok(log) => format!("{}\n\n{}", job.headline(), tail(&log)),
+            Err(error) => format!("{} ({error})", job.headline()),
+        }))
+    }
+}
+
+/// What to tell when the host refused a dispatch.
+fn refused(response: &Response, repo: &Repo, workflow: &str, git_ref: &str) -> DispatchError {
+    let said = response
+        .json::<Said>()
+        .map(|said| said.message)
+        .unwrap_or_default();
+    let said = response.refusal(response.status(), &said).to_string();
+    let sync = "Sync the workflows of this project, then try again";
+    let lower = said.to_lowercase();
+    let (message, remedy) = if response.status() == 404 {
+        let message =
+            format!("{repo} has no workflow {workflow} on its default branch, or it is hidden");
+        (message, sync)
+    } else if lower.contains("no ref found") {
+        let remedy = "Correct the default branch in the project's mapping";
+        (format!("{repo} has no branch {git_ref}"), remedy)
+    } else if lower.contains("disabled") {
+        (said, "Enable the workflow on the repository host")
+    } else {
+        (said, sync)
+    };
+    DispatchError::Refused {
+        message,
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// The last lines, without the host's time stamps and colours.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let mut bytes = 0;
+    let mut kept: Vec<String> = lines
+        .iter()
+        .rev()
+        .take(EXCERPT_LINES)
+        .map(|line| plain(line))
+        .take_while(|line| {
+            bytes += line.len() + 1;
+            bytes <= EXCERPT_BYTES
+        })
+        .collect();
+    kept.reverse();
+    kept.join("\n")
+}
+
+fn plain(line: &str) -> String {
+    let line = match line.split_once(' ') {
+        Some((stamp, rest)) if Timestamp::parse(stamp).is_some() => rest,
+        _ => line,
+    };
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            // A colour: everything up to its closing letter.
+            chars.by_ref().find(char::is_ascii_alphabetic);
+        } else if !c.is_control() || c == '\t' {
+            plain.push(c);
+        }
+    }
+    plain.truncate(plain.floor_char_boundary(1000));
+    plain
+}
+
+#[derive(Deserialize)]
+struct Said {
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Dispatched {
+    workflow_run_id: u64,
+    html_url: String,
+}
+
+impl Dispatched {
+    fn translate(self) -> RunRef {
+        RunRef {
+            id: self.workflow_run_id,
+            url: self.html_url,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct RunPage {
+    workflow_runs: Vec<Run>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Run {
+    id: u64,
+    #[serde(default)]
+    display_title: Option<String>,
+    /// The workflow's name; older enterprise hosts have no other.
+    #[serde(default)]
+    name: Option<String>,
+    status: Option<String>,
+    conclusion: Option<String>,
+    html_url: String,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    head_branch: Option<String>,
+}
+
+impl Run {
+    fn translate(self) -> WorkflowRun {
+        WorkflowRun {
+            id: self.id,
+            name: self.display_title.or(self.name).unwrap_or_default(),
+            status: self.status.unwrap_or_else(|| "queued".to_owned()),
+            conclusion: self.conclusion,
+            url: self.html_url,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            head_branch: self.head_branch,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobPage {
+    jobs: Vec<Job>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Job {
+    id: u64,
+    name: String,
+    conclusion: Option<String>,
+    #[serde(default)]
+    steps: Vec<JobStep>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobStep {
+    name: String,
+    conclusion: Option<String>,
+}
+
+impl Job {
+    fn has_failed(&self) -> bool {
+        is_failure(self.conclusion.as_deref())
+    }
+
+    fn headline(&self) -> String {
+        let step = self
+            .steps
+            .iter()
+            .find(|step| is_failure(step.conclusion.as_deref()));
+        match step {
+            Some(step) => format!("{} failed in step {}", self.name, step.name),
+            None => format!("{} failed", self.name),
+        }
+    }
+}
+
+fn is_failure(conclusion: Option<&str>) -> bool {
+    matches!(
+        conclusion,
+        Some("failure" | "timed_out" | "cancelled" | "startup_failure")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_is_the_plain_end_of_the_log() {
+        let mut log = String::new();
+        for number in 0..500 {
+            log += &format!("2026-11-21T01:00:00.1234567Z \u{1b}[31mline {number}\u{1b}[0m\n");
+        }
+        let excerpt = tail(&log);
+        assert_eq!(excerpt.lines().count(), EXCERPT_LINES);
+        assert!(excerpt.starts_with("line 440\n") && excerpt.ends_with("line 499"));
+        assert!(tail(&"x".repeat(100_000)).len() <= 1000);
     }
 }

@@ -1,0 +1,218 @@
+//! `agent-implement demo`: the whole story on one machine, with nothing configured.
+//!
+//! Stand-in vendors, the real service and real runs, all on loopback. Killed at any moment and
+//! started again in the same folder, it goes on where it was.
+
+mod keepsake;
+mod narrator;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use crate::app::{App, Pace, Setting};
+use crate::chat::ChatKind;
+use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
+use crate::crash::{CrashPlan, CrashPoint};
+use crate::domain::mapping::{
+    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
+};
+use crate::domain::secret::Secret;
+use crate::sandbox::{Town, TownOptions, stories};
+use crate::store::{Store, mappings};
+use crate::wire::Redactor;
+
+use super::{logging, serve};
+use keepsake::Keepsake;
+use narrator::{Ending, Narrator};
+
+/// The workflow that a team's repository gets from us; the stand-in host reads it as the real one
+/// would.
+const WORKFLOW: &str = include_str!("../../../templates/workflows/agent-implement.yml");
+
+/// How long may the demo take to become idle before it is called stuck?
+const PATIENCE: Duration = Duration::from_secs(300);
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Folder to keep everything in; unset uses one that is removed at the end.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// Exit once nothing is left to do: 0 when the pull request is open, 1 with the reason when not.
+    #[arg(long)]
+    exit_when_idle: bool,
+    /// What is logged to standard error.
+    #[arg(long, default_value = "warn")]
+    log_level: String,
+    /// Die at a named point, as kill -9 would; for crash tests.
+    #[arg(long, hide = true)]
+    crash_at: Option<CrashPoint>,
+}
+
+pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (dir, _removed_at_the_end) = folder(arguments.data_dir.as_deref())?;
+    let keepsake = Keepsake::open(&dir)?;
+    let town = found_town(&dir).await?;
+    let listener = TcpListener::bind(("127.0.0.1", keepsake.port))
+        .await
+        .with_context(|| {
+            format!(
+                "listening on port {} again, where runs of this folder report",
+                keepsake.port
+            )
+        })?;
+    let port = listener.local_addr()?.port();
+    keepsake.keep(&dir, port)?;
+
+    let config = config(&dir, &town, &keepsake, port);
+    let redactor = Redactor::new(config.secrets());
+    let logs = config.data_dir.join("logs");
+    let _logging = logging::start(&arguments.log_level, config.log_format, &logs, &redactor)?;
+    let store = Store::open(&config.data_dir)?;
+    let setting = Setting {
+        pace: quick(),
+        crash: CrashPlan::at(arguments.crash_at),
+        ..Setting::default()
+    };
+    let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
+    map_project(&app).await?;
+
+    let narrator = Narrator::new(app.clone(), town.clone());
+    narrator.introduce(port, &keepsake.access_code, &dir);
+    let told = async {
+        if arguments.exit_when_idle {
+            narrator.until_idle(PATIENCE).await
+        } else {
+            narrator.until_interrupted().await
+        }
+    };
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let stop = async move {
+        // The serving half only has to know when; the answer goes to the caller below.
+        let _ = end.send(told.await);
+    };
+    let code = serve::run(app, listener, stop).await?;
+    town.stop().await;
+    Ok(match ended.await {
+        Ok(ending) => ending.tell(),
+        Err(_) => code,
+    })
+}
+
+/// The folder, and what removes it when it was only lent.
+fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::TempDir>)> {
+    match given {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+            Ok((dir.canonicalize()?, None))
+        }
+        None => {
+            let lent = tempfile::Builder::new()
+                .prefix("agent-implement-demo-")
+                .tempdir()?;
+            Ok((lent.path().to_owned(), Some(lent)))
+        }
+    }
+}
+
+async fn found_town(dir: &Path) -> anyhow::Result<Town> {
+    let program = std::env::current_exe().context("finding this program's own file")?;
+    let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
+    stories::demo(
+        &town,
+        &[(".github/workflows/agent-implement.yml", WORKFLOW)],
+    )?;
+    Ok(town)
+}
+
+fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
+    let address = format!("http://127.0.0.1:{port}");
+    Config {
+        listen: ([127, 0, 0, 1], port).into(),
+        data_dir: dir.join("data"),
+        admin_access_code: Some(Secret::new(&keepsake.access_code)),
+        poll_interval: Duration::from_secs(1),
+        callback_base_url: Some(address),
+        runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
+        linear: Some(Linear {
+            api_key: Secret::new(town.linear().key()),
+            api_url: town.linear_url(),
+        }),
+        github: Some(GitHub {
+            credentials: GitHubCredentials::Token(Secret::new(town.github().token())),
+            api_url: town.github_api_url(),
+        }),
+        session_image: None,
+        notify: Some(Notify {
+            url: Secret::new(town.chat_url()),
+            kind: ChatKind::ChannelA,
+        }),
+        dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
+        breaker_threshold: Some(3),
+        trusted_proxies: Vec::new(),
+        log_format: LogFormat::Text,
+        log_level: "warn".to_owned(),
+    }
+}
+
+/// The town answers at once, so nobody has to be waited for as long as the real vendors.
+fn quick() -> Pace {
+    Pace {
+        watch: Duration::from_secs(1),
+        run_appears_within: Duration::from_secs(2),
+        first_retry: Duration::from_millis(200),
+        longest_retry: Duration::from_secs(5),
+    }
+}
+
+/// Maps the demo's team to its repository, once.
+async fn map_project(app: &App) -> anyhow::Result<()> {
+    let now = app.now();
+    let mapping = Mapping {
+        team_key: stories::DEMO_TEAM.into(),
+        owner: stories::DEMO_OWNER.to_owned(),
+        repo: stories::DEMO_REPO.to_owned(),
+        default_branch: "main".to_owned(),
+        workflow_file: IMPLEMENT_WORKFLOW.to_owned(),
+        ticketing: Ticketing::A,
+        provider: Provider::Direct,
+        execution_mode: ExecutionMode::CiWorkflow,
+        machine_cpus: 2,
+        machine_memory_mb: 4096,
+        session_mode: SessionMode::Autonomous,
+        branch_prefix: None,
+        extra_env: Default::default(),
+        max_in_progress: 3,
+        paused: false,
+        planning_enabled: false,
+        planning_workflow_file: None,
+        max_turns: None,
+        max_iterations: None,
+        max_job_minutes: None,
+        created_at: now,
+        updated_at: now,
+    };
+    app.store
+        .write(move |tx| match mappings::get(tx, &mapping.team_key)? {
+            Some(_) => Ok(()),
+            None => mappings::put(tx, &mapping),
+        })
+        .await?;
+    Ok(())
+}
+
+impl Ending {
+    /// Says how it ended and answers the exit code.
+    fn tell(self) -> ExitCode {
+        match self {
+            Ending::PullRequestOpen | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::Without(reason) => {
+                eprintln!("agent-implement: the demo did not reach its pull request: {reason}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `agent-implement serve`: the service.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::{App, Setting};
+use crate::config::{Config, Options};
+use crate::flow::{self, Stop};
+use crate::http;
+use crate::store::Store;
+use crate::wire::Redactor;
+
+use super::logging;
+
+/// How long may requests and effects under way go on after the signal to stop?
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Print the configuration in force, secrets masked, and exit.
+    #[arg(long)]
+    print_config: bool,
+}
+
+pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let config = Config::from_options(arguments.options)?;
+    if arguments.print_config {
+        for (name, value) in config.effective() {
+            println!("{name}={value}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let store = Store::open(&config.data_dir)?;
+    let redactor = Redactor::new(config.secrets());
+    let logs = config.data_dir.join("logs");
+    let _logging = logging::start(&config.log_level, config.log_format, &logs, &redactor)?;
+    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+        format!(
+            "listening on {} (is another service using the port?)",
+            config.listen
+        )
+    })?;
+    let app = App::new(config, store, Setting::default()).map_err(anyhow::Error::msg)?;
+    summarise(&app, &listener);
+    run(app, listener, told_to_stop()?).await
+}
+
+/// Runs engine and HTTP until `stop` resolves or the store is lost.
+pub async fn run(
+    app: App,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<ExitCode> {
+    let (hand, signal) = Stop::new();
+    let engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
+    let serving = tokio::spawn(http::serve(app.clone(), listener, async move {
+        signal.given().await
+    }));
+    let code = tokio::select! {
+        () = stop => ExitCode::SUCCESS,
+        // What the last commit did is known only to the next process.
+        () = app.store.lost() => ExitCode::FAILURE,
+    };
+    tracing::info!("Stopping.");
+    let _ = hand.send(true);
+    let _ = tokio::time::timeout(STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
+    Ok(code)
+}
+
+fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Says once what is switched on, and for what is not, what it would take.
+fn summarise(app: &App, listener: &TcpListener) {
+    let address = listener
+        .local_addr()
+        .map(|address| address.to_string())
+        .unwrap_or_default();
+    let on = |set: bool, how: &'static str| if set { "on" } else { how };
+    let config = &app.config;
+    tracing::info!(
+        address,
+        data_dir = %config.data_dir.display(),
+        admin = on(config.admin_access_code.is_some(), "off (set ADMIN_ACCESS_CODE)"),
+        linear = on(config.linear.is_some(), "off (set LINEAR_API_KEY)"),
+        github = on(config.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
+        callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
+        chat = on(config.notify.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
+        version = env!("CARGO_PKG_VERSION"),
+        "Agent Implement is running."
+    );
+}

@@ -1,0 +1,167 @@
+//! Reading each value, and collecting what is wrong with any.
+
+use std::net::IpAddr;
+
+use crate::chat::ChatKind;
+use crate::domain::secret::Secret;
+use crate::keys::app_jwt::AppKey;
+
+use super::{Config, ConfigError, GitHub, GitHubCredentials, LogFormat, Notify};
+
+/// Collects what is wrong.
+pub(super) struct Check {
+    pub(super) wrong: Vec<String>,
+}
+
+impl Check {
+    pub(super) fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.push(problem());
+        }
+    }
+
+    pub(super) fn parse<T: Parsed>(&mut self, name: &str, text: &str, what: &str) -> T::Read {
+        T::read(text.trim()).unwrap_or_else(|| {
+            self.wrong
+                .push(format!("{name} must be {what}, not '{text}'"));
+            T::Read::default()
+        })
+    }
+
+    pub(super) fn url(&mut self, name: &str, text: Option<String>) -> Option<String> {
+        text.filter(|text| !text.is_empty())
+            .map(|text| self.base(name, text))
+    }
+
+    pub(super) fn base(&mut self, name: &str, text: String) -> String {
+        let is_http = reqwest::Url::parse(&text)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        self.that(is_http, || {
+            format!("{name} must be an http or https address, not '{text}'")
+        });
+        text.trim_end_matches('/').to_owned()
+    }
+
+    pub(super) fn github(
+        &mut self,
+        app: Option<String>,
+        key: Option<Secret>,
+        token: Option<Secret>,
+        url: String,
+    ) -> Option<GitHub> {
+        let credentials = match (app.filter(|id| !id.is_empty()), key, token) {
+            (Some(id), Some(private_key), None) => {
+                if let Err(cause) = AppKey::from_pem(private_key.expose()) {
+                    self.wrong.push(format!("GITHUB_APP_PRIVATE_KEY: {cause}"));
+                }
+                GitHubCredentials::App { id, private_key }
+            }
+            (None, None, Some(token)) => GitHubCredentials::Token(token),
+            (None, None, None) => return None,
+            (Some(_), None, _) => {
+                return self.no_github("GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not");
+            }
+            (None, Some(_), _) => {
+                return self.no_github("GITHUB_APP_PRIVATE_KEY is set and GITHUB_APP_ID is not");
+            }
+            (Some(_), Some(_), Some(_)) => {
+                return self.no_github("GITHUB_TOKEN and a GitHub App are both set; set one");
+            }
+        };
+        Some(GitHub {
+            credentials,
+            api_url: self.base("GITHUB_API_URL", url),
+        })
+    }
+
+    fn no_github(&mut self, problem: &str) -> Option<GitHub> {
+        self.wrong.push(problem.to_owned());
+        None
+    }
+
+    pub(super) fn notify(&mut self, url: Option<Secret>, kind: &str) -> Option<Notify> {
+        let kind = match kind {
+            "channel-a" | "slack" => Some(ChatKind::ChannelA),
+            "channel-b" | "teams" => Some(ChatKind::ChannelB),
+            _ => None,
+        };
+        self.that(kind.is_some(), || {
+            "NOTIFY_TYPE must be channel-a or channel-b".to_owned()
+        });
+        let url = url?;
+        let is_http = reqwest::Url::parse(url.expose())
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        self.that(is_http, || {
+            "NOTIFY_WEBHOOK_URL must be an http or https address".to_owned()
+        });
+        Some(Notify { url, kind: kind? })
+    }
+
+    pub(super) fn proxies(&mut self, list: &str) -> Vec<IpAddr> {
+        let addresses = list
+            .split(',')
+            .map(str::trim)
+            .filter(|address| !address.is_empty());
+        addresses
+            .filter_map(|text| {
+                self.parse::<IpAddr>("TRUSTED_PROXIES", text, "a list of IP addresses")
+            })
+            .collect()
+    }
+
+    pub(super) fn log_format(&mut self, text: &str) -> LogFormat {
+        match text {
+            "json" => LogFormat::Json,
+            "text" => LogFormat::Text,
+            other => {
+                self.wrong
+                    .push(format!("LOG_FORMAT must be text or json, not '{other}'"));
+                LogFormat::Text
+            }
+        }
+    }
+
+    pub(super) fn log_level(&mut self, text: String) -> String {
+        let valid = tracing_subscriber::EnvFilter::builder()
+            .parse(&text)
+            .is_ok();
+        self.that(valid, || {
+            format!("LOG_LEVEL is not a level or filter: '{text}'")
+        });
+        text
+    }
+
+    pub(super) fn done(self, config: Config) -> Result<Config, ConfigError> {
+        if self.wrong.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError(self.wrong))
+        }
+    }
+}
+
+/// What [`Check::parse`] can read; a value that cannot be read stands in as its default, since the
+/// configuration is refused anyway.
+pub(super) trait Parsed {
+    type Read: Default;
+    fn read(text: &str) -> Option<Self::Read>;
+}
+
+impl Parsed for IpAddr {
+    type Read = Option<IpAddr>;
+    fn read(text: &str) -> Option<Self::Read> {
+        text.parse().ok().map(Some)
+    }
+}
+
+macro_rules! parsed_number {
+    ($($number:ty),*) => {$(
+        impl Parsed for $number {
+            type Read = $number;
+            fn read(text: &str) -> Option<Self::Read> {
+                text.parse().ok()
+            }
+        }
+    )*};
+}
+parsed_number!(u16, u32, u64);

@@ -1,0 +1,281 @@
+//! Configuration: the environment and the command line, read once.
+//!
+//! Every variable is also a flag. A secret may be given as `NAME`, as a file named by `NAME_FILE`,
+//! or as a systemd credential called `NAME`. Whatever is wrong is said in one message; whatever is
+//! missing and optional switches its feature off.
+
+mod check;
+mod options;
+mod sources;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::chat::ChatKind;
+use crate::domain::secret::Secret;
+
+use check::Check;
+pub use options::Options;
+use sources::Sources;
+
+/// Shortest secret that run tokens may be signed with, in bytes.
+const MIN_TOKEN_SECRET: usize = 32;
+
+/// Shortest time between two polls, in milliseconds.
+const MIN_POLL_MS: u64 = 1_000;
+
+/// Valid configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub data_dir: PathBuf,
+    pub admin_access_code: Option<Secret>,
+    pub poll_interval: Duration,
+    /// Without a trailing slash.
+    pub callback_base_url: Option<String>,
+    pub runner_token_secret: Option<Secret>,
+    pub linear: Option<Linear>,
+    pub github: Option<GitHub>,
+    pub session_image: Option<String>,
+    pub notify: Option<Notify>,
+    /// None means that an entry never ages out.
+    pub dedup_window: Option<Duration>,
+    /// None means that nothing is ever parked.
+    pub breaker_threshold: Option<u32>,
+    pub trusted_proxies: Vec<IpAddr>,
+    pub log_format: LogFormat,
+    pub log_level: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Linear {
+    pub api_key: Secret,
+    pub api_url: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct GitHub {
+    pub credentials: GitHubCredentials,
+    pub api_url: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum GitHubCredentials {
+    Token(Secret),
+    App { id: String, private_key: Secret },
+}
+
+#[derive(Debug, Clone)]
+pub struct Notify {
+    pub url: Secret,
+    pub kind: ChatKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Everything that is wrong with the configuration, together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConfigError(Vec<String>);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the configuration cannot be used:")?;
+        self.0
+            .iter()
+            .try_for_each(|problem| write!(f, "\n  - {problem}"))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Checks what was given, with secrets from files and credentials filled in.
+    pub fn from_options(options: Options) -> Result<Self, ConfigError> {
+        Self::build(options, &mut Sources::of_process())
+    }
+
+    fn build(given: Options, sources: &mut Sources) -> Result<Self, ConfigError> {
+        let mut wrong = Vec::new();
+        let mut secret = |name, value| {
+            sources.secret(name, value).unwrap_or_else(|problem| {
+                wrong.push(problem);
+                None
+            })
+        };
+        let admin_access_code = secret("ADMIN_ACCESS_CODE", given.admin_access_code);
+        let runner_token_secret = secret("RUNNER_TOKEN_SECRET", given.runner_token_secret);
+        let linear_key = secret("LINEAR_API_KEY", given.linear_api_key);
+        let app_key = secret("GITHUB_APP_PRIVATE_KEY", given.github_app_private_key);
+        let github_token = secret("GITHUB_TOKEN", given.github_token);
+        let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url);
+
+        let mut check = Check { wrong };
+        let address = check.parse::<IpAddr>("LISTEN_ADDR", &given.listen_addr, "an IP address");
+        let port = check.parse::<u16>("PORT", &given.port, "a port number");
+        let poll_ms = check.parse::<u64>(
+            "POLL_INTERVAL_MS",
+            &given.poll_interval_ms,
+            "a number of milliseconds",
+        );
+        check.that(poll_ms >= MIN_POLL_MS, || {
+            format!("POLL_INTERVAL_MS must be at least {MIN_POLL_MS}")
+        });
+        check.that(
+            runner_token_secret
+                .as_ref()
+                .is_none_or(|secret| secret.expose().len() >= MIN_TOKEN_SECRET),
+            || format!("RUNNER_TOKEN_SECRET must be at least {MIN_TOKEN_SECRET} bytes long"),
+        );
+        let dedup_hours = check.parse::<u32>(
+            "DEDUP_WINDOW_HOURS",
+            &given.dedup_window_hours,
+            "a whole number of hours",
+        );
+        let threshold = check.parse::<u32>(
+            "DISPATCH_BREAKER_THRESHOLD",
+            &given.dispatch_breaker_threshold,
+            "a whole number",
+        );
+        let config = Self {
+            listen: SocketAddr::new(address.unwrap_or(IpAddr::from([127, 0, 0, 1])), port),
+            data_dir: given.data_dir,
+            admin_access_code,
+            poll_interval: Duration::from_millis(poll_ms),
+            callback_base_url: check
+                .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
+            runner_token_secret,
+            linear: linear_key.map(|api_key| Linear {
+                api_key,
+                api_url: check.base("LINEAR_API_URL", given.linear_api_url),
+            }),
+            github: check.github(
+                given.github_app_id,
+                app_key,
+                github_token,
+                given.github_api_url,
+            ),
+            session_image: given.session_image.filter(|image| !image.is_empty()),
+            notify: check.notify(notify_url, &given.notify_type),
+            dedup_window: (dedup_hours > 0)
+                .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
+            breaker_threshold: Some(threshold).filter(|threshold| *threshold > 0),
+            trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
+            log_format: check.log_format(&given.log_format),
+            log_level: check.log_level(given.log_level),
+        };
+        check.done(config)
+    }
+
+    /// Whether runs can report to us at all.
+    pub fn has_callbacks(&self) -> bool {
+        self.callback_base_url.is_some() && self.runner_token_secret.is_some()
+    }
+
+    /// Every value in force, secrets masked, for people to look at.
+    pub fn effective(&self) -> Vec<(&'static str, String)> {
+        let mask = |set: bool| {
+            if set {
+                "<set>".to_owned()
+            } else {
+                "<unset>".to_owned()
+            }
+        };
+        let plain = |value: Option<&str>| value.map_or_else(|| "<unset>".to_owned(), str::to_owned);
+        let app = self
+            .github
+            .as_ref()
+            .and_then(|github| match &github.credentials {
+                GitHubCredentials::App { id, .. } => Some(id.as_str()),
+                GitHubCredentials::Token(_) => None,
+            });
+        let proxies: Vec<String> = self.trusted_proxies.iter().map(IpAddr::to_string).collect();
+        vec![
+            ("LISTEN_ADDR", self.listen.ip().to_string()),
+            ("PORT", self.listen.port().to_string()),
+            ("DATA_DIR", self.data_dir.display().to_string()),
+            ("ADMIN_ACCESS_CODE", mask(self.admin_access_code.is_some())),
+            (
+                "POLL_INTERVAL_MS",
+                self.poll_interval.as_millis().to_string(),
+            ),
+            (
+                "RUNNER_CALLBACK_BASE_URL",
+                plain(self.callback_base_url.as_deref()),
+            ),
+            (
+                "RUNNER_TOKEN_SECRET",
+                mask(self.runner_token_secret.is_some()),
+            ),
+            ("LINEAR_API_KEY", mask(self.linear.is_some())),
+            (
+                "LINEAR_API_URL",
+                plain(self.linear.as_ref().map(|linear| linear.api_url.as_str())),
+            ),
+            ("GITHUB_APP_ID", plain(app)),
+            ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
+            ("GITHUB_TOKEN", mask(self.github.is_some() && app.is_none())),
+            (
+                "GITHUB_API_URL",
+                plain(self.github.as_ref().map(|github| github.api_url.as_str())),
+            ),
+            ("SESSION_IMAGE", plain(self.session_image.as_deref())),
+            ("NOTIFY_WEBHOOK_URL", mask(self.notify.is_some())),
+            (
+                "NOTIFY_TYPE",
+                plain(self.notify.as_ref().map(|notify| match notify.kind {
+                    ChatKind::ChannelA => "channel-a",
+                    ChatKind::ChannelB => "channel-b",
+                })),
+            ),
+            (
+                "DEDUP_WINDOW_HOURS",
+                (self.dedup_window.unwrap_or_default().as_secs() / 3600).to_string(),
+            ),
+            (
+                "DISPATCH_BREAKER_THRESHOLD",
+                self.breaker_threshold.unwrap_or(0).to_string(),
+            ),
+            ("TRUSTED_PROXIES", proxies.join(",")),
+            (
+                "LOG_FORMAT",
+                match self.log_format {
+                    LogFormat::Text => "text",
+                    LogFormat::Json => "json",
+                }
+                .to_owned(),
+            ),
+            ("LOG_LEVEL", self.log_level.clone()),
+        ]
+    }
+
+    /// Every secret value, so that it can be kept out of logs and errors.
+    pub fn secrets(&self) -> Vec<&str> {
+        let github = self
+            .github
+            .as_ref()
+            .map(|github| match &github.credentials {
+                GitHubCredentials::Token(token) => token,
+                GitHubCredentials::App { private_key, .. } => private_key,
+            });
+        [
+            self.admin_access_code.as_ref(),
+            self.runner_token_secret.as_ref(),
+            self.linear.as_ref().map(|linear| &linear.api_key),
+            github,
+            self.notify.as_ref().map(|notify| &notify.url),
+        ]
+        .into_iter()
+        .flatten()
+        .map(Secret::expose)
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The command line and the environment, as they were given.
+
+use std::path::PathBuf;
+
+/// What `serve` takes, as it was given.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Address to listen on.
+    #[arg(long, env = "LISTEN_ADDR", default_value = "127.0.0.1")]
+    pub listen_addr: String,
+    /// Port to listen on.
+    #[arg(long, env = "PORT", default_value = "8080")]
+    pub port: String,
+    /// Folder for the store, the key and the logs.
+    #[arg(long, env = "DATA_DIR", default_value = "./data")]
+    pub data_dir: PathBuf,
+    /// Access code of the admin panel and API; unset switches both off.
+    #[arg(
+        long,
+        env = "ADMIN_ACCESS_CODE",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub admin_access_code: Option<String>,
+    /// Milliseconds between two polls of the ticketing systems; at least 1000.
+    #[arg(long, env = "POLL_INTERVAL_MS", default_value = "60000")]
+    pub poll_interval_ms: String,
+    /// Address under which runs reach this service; unset means that runs cannot report.
+    #[arg(long, env = "RUNNER_CALLBACK_BASE_URL")]
+    pub runner_callback_base_url: Option<String>,
+    /// Secret that run tokens are signed with; at least 32 bytes.
+    #[arg(
+        long,
+        env = "RUNNER_TOKEN_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub runner_token_secret: Option<String>,
+    /// API key of Linear.
+    #[arg(
+        long,
+        env = "LINEAR_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub linear_api_key: Option<String>,
+    /// Base address of Linear's API.
+    #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
+    pub linear_api_url: String,
+    /// Id of the GitHub App.
+    #[arg(long, env = "GITHUB_APP_ID")]
+    pub github_app_id: Option<String>,
+    /// Private key of the GitHub App, as PEM; `\n` stands for a line break.
+    #[arg(
+        long,
+        env = "GITHUB_APP_PRIVATE_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub github_app_private_key: Option<String>,
+    /// A plain GitHub token, for small set-ups without an App.
+    #[arg(
+        long,
+        env = "GITHUB_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub github_token: Option<String>,
+    /// Base address of GitHub's API.
+    #[arg(long, env = "GITHUB_API_URL", default_value = "https://api.github.com")]
+    pub github_api_url: String,
+    /// Image that CI runs use; unset leaves the choice to the repository.
+    #[arg(long, env = "SESSION_IMAGE")]
+    pub session_image: Option<String>,
+    /// Chat webhook that is told of dispatches and ends.
+    #[arg(
+        long,
+        env = "NOTIFY_WEBHOOK_URL",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub notify_webhook_url: Option<String>,
+    /// Kind of the chat webhook: channel-a (Slack) or channel-b (Teams).
+    #[arg(long, env = "NOTIFY_TYPE", default_value = "channel-a")]
+    pub notify_type: String,
+    /// Hours that a dispatched issue is not dispatched again; 0 means until its entry is cleared.
+    #[arg(long, env = "DEDUP_WINDOW_HOURS", default_value = "24")]
+    pub dedup_window_hours: String,
+    /// Failures in a row after which an issue is parked; 0 means never.
+    #[arg(long, env = "DISPATCH_BREAKER_THRESHOLD", default_value = "3")]
+    pub dispatch_breaker_threshold: String,
+    /// Addresses of reverse proxies whose X-Forwarded-For is believed, separated by commas.
+    #[arg(long, env = "TRUSTED_PROXIES")]
+    pub trusted_proxies: Option<String>,
+    /// Form of the log on standard error: text or json.
+    #[arg(long, env = "LOG_FORMAT", default_value = "text")]
+    pub log_format: String,
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,agent_implement=debug.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+}

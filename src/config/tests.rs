@@ -1,0 +1,102 @@
+use super::*;
+use clap::Parser;
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+fn read(flags: &[&str], files: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let options = Line::parse_from(std::iter::once("serve").chain(flags.iter().copied())).options;
+    let files: Vec<(String, String)> = files
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect();
+    let find = move |name: &str| {
+        files
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.clone())
+    };
+    Config::build(
+        options,
+        &mut Sources {
+            variable: Box::new(find),
+        },
+    )
+}
+
+#[test]
+fn nothing_configured_is_a_valid_service_with_everything_off() {
+    let config = read(&[], &[]).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert!(
+        config.admin_access_code.is_none() && config.github.is_none() && !config.has_callbacks()
+    );
+    assert_eq!(config.dedup_window, Some(Duration::from_secs(24 * 3600)));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let flags = [
+        "--port=x",
+        "--poll-interval-ms=5",
+        "--runner-token-secret=short",
+        "--github-app-id=1",
+        "--notify-type=pigeon",
+        "--log-format=xml",
+        "--trusted-proxies=10.0.0.1,nowhere",
+        "--runner-callback-base-url=ftp://x",
+    ];
+    let told = read(&flags, &[]).unwrap_err().to_string();
+    for problem in [
+        "PORT must be a port number, not 'x'",
+        "POLL_INTERVAL_MS must be at least 1000",
+        "RUNNER_TOKEN_SECRET must be at least 32 bytes long",
+        "GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not",
+        "NOTIFY_TYPE must be channel-a or channel-b",
+        "LOG_FORMAT must be text or json, not 'xml'",
+        "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
+        "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
+    ] {
+        assert!(told.contains(problem), "{problem:?} in {told}");
+    }
+    assert_eq!(told.lines().count(), 9);
+}
+
+#[test]
+fn a_secret_comes_from_a_file_and_never_from_two_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("code");
+    std::fs::write(&path, "open sesame\n").unwrap();
+    let file = path.to_str().unwrap();
+    let config = read(&[], &[("ADMIN_ACCESS_CODE_FILE", file)]).unwrap();
+    assert_eq!(config.admin_access_code.unwrap().expose(), "open sesame");
+    let both = read(
+        &["--admin-access-code=x"],
+        &[("ADMIN_ACCESS_CODE_FILE", file)],
+    )
+    .unwrap_err();
+    assert!(both.to_string().contains("both set"));
+    std::fs::rename(&path, dir.path().join("LINEAR_API_KEY")).unwrap();
+    let config = read(
+        &[],
+        &[("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())],
+    )
+    .unwrap();
+    assert_eq!(config.linear.unwrap().api_key.expose(), "open sesame");
+}
+
+#[test]
+fn effective_values_hide_every_secret() {
+    let flags = [
+        "--admin-access-code=topsecret",
+        "--github-token=ghp_topsecret",
+        "--linear-api-key=lin_topsecret",
+    ];
+    let config = read(&flags, &[]).unwrap();
+    let shown = format!("{:?} {config:?}", config.effective());
+    assert!(!shown.contains("topsecret"), "{shown}");
+    assert_eq!(config.secrets().len(), 3);
+}

@@ -1,0 +1,277 @@
+//! The ends of a job: the state it is left in, and everything that is owed because of it.
+
+use crate::domain::comments::{self, LogLabel};
+use crate::domain::effect::Effect;
+use crate::domain::issue::Phase;
+use crate::domain::job::{Job, JobKind, JobState, RunnerKind, TimeoutReason};
+use crate::domain::report::FailureCode;
+use crate::domain::stage::Stage;
+use crate::domain::time::Timestamp;
+
+use super::{Breaker, Cause, Dedup, Next, Owed};
+
+pub(super) fn judge(job: Job, conclusion: &str, log: Option<String>, now: Timestamp) -> Next {
+    let silent = |reason: String, label| Ending {
+        log: log.clone().map(|log| (label, log)),
+        ..Ending::failure(None, reason)
+    };
+    let label = match job.runner {
+        RunnerKind::Local => LogLabel::ContainerFailed,
+        RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
+    };
+    match (conclusion, job.kind) {
+        ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
+        ("success", JobKind::Implementation) if job.pull.is_some() => complete(job, now),
+        ("success", JobKind::Implementation) => fail(
+            job,
+            silent(
+                "the run ended without opening a pull request".to_owned(),
+                LogLabel::PrNotFound,
+            ),
+            now,
+        ),
+        ("success", JobKind::Planning) => fail(
+            job,
+            silent("the run ended without reporting a plan".to_owned(), label),
+            now,
+        ),
+        ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, log, now),
+        ("cancelled", _) => {
+            let cancelled = Ending {
+                code: Some(FailureCode::Cancelled),
+                ..silent("the run was cancelled at its host".to_owned(), label)
+            };
+            fail(job, cancelled, now)
+        }
+        (other, _) => fail(
+            job,
+            silent(
+                format!("the run ended with conclusion {other} and reported no result"),
+                label,
+            ),
+            now,
+        ),
+    }
+}
+
+pub(super) fn complete(job: Job, now: Timestamp) -> Next {
+    let (mut job, mut owed) = ended(job, JobState::Completed, now);
+    owed.breaker = Breaker::Reset;
+    match job.kind.phase() {
+        Some(Phase::Planning) => {
+            // Out of the way of the implementation dispatch that follows.
+            owed.dedup = Dedup::Clear;
+            owed.effects.push(Effect::MoveMarker {
+                issue: job.issue.clone(),
+                stage: Stage::PlanComplete,
+            });
+        }
+        Some(Phase::Implementation) => pull_opened(&job, &mut owed),
+        None => {}
+    }
+    close(&mut job, owed)
+}
+
+pub(super) fn review_fail(job: Job, unresolved: Vec<String>, now: Timestamp) -> Next {
+    let state = JobState::ReviewFailed {
+        unresolved: unresolved.clone(),
+    };
+    let (mut job, mut owed) = ended(job, state, now);
+    owed.breaker = Breaker::Reset;
+    if job.kind.phase() == Some(Phase::Implementation) {
+        pull_opened(&job, &mut owed);
+        let body = comments::review_unresolved(&unresolved);
+        owed.effects.push(Effect::TicketComment {
+            issue: job.issue.clone(),
+            body,
+        });
+    }
+    close(&mut job, owed)
+}
+
+fn pull_opened(job: &Job, owed: &mut Owed) {
+    owed.effects.push(Effect::MoveMarker {
+        issue: job.issue.clone(),
+        stage: Stage::PrOpened,
+    });
+    if let Some(pull) = &job.pull {
+        let body = comments::pull_request_opened(pull);
+        owed.effects.push(Effect::TicketComment {
+            issue: job.issue.clone(),
+            body,
+        });
+    }
+}
+
+/// How a run failed.
+pub(super) struct Ending {
+    code: Option<FailureCode>,
+    reason: String,
+    cause: Cause,
+    log: Option<(LogLabel, String)>,
+}
+
+impl Ending {
+    pub(super) fn failure(code: Option<FailureCode>, reason: String) -> Self {
+        let cause = match code {
+            Some(FailureCode::ProviderUnavailable | FailureCode::Cancelled) => Cause::Passing,
+            _ => Cause::Lasting,
+        };
+        Self {
+            code,
+            reason,
+            cause,
+            log: None,
+        }
+    }
+
+    pub(super) fn caused_by(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+}
+
+pub(super) fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
+    let state = JobState::Failed {
+        code: ending.code,
+        reason: ending.reason.clone(),
+    };
+    let (mut job, mut owed) = ended(job, state, now);
+    owed.dedup = Dedup::Clear;
+    if ending.cause == Cause::Lasting {
+        owed.breaker = Breaker::CountFailure;
+    }
+    failure_effects(&job, ending.code, &ending.reason, ending.log, &mut owed);
+    close(&mut job, owed)
+}
+
+pub(super) fn time_out(
+    job: Job,
+    reason: TimeoutReason,
+    log: Option<String>,
+    now: Timestamp,
+) -> Next {
+    let label = match (reason, job.runner) {
+        (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local) => LogLabel::ContainerTimeout,
+        (TimeoutReason::MachineTimeout, _) | (_, RunnerKind::Vm) => LogLabel::MachineTimeout,
+        (TimeoutReason::RunNotFound | TimeoutReason::TimedOut, RunnerKind::Ci) => {
+            LogLabel::SessionFailed
+        }
+    };
+    let told = match reason {
+        TimeoutReason::RunNotFound => {
+            "no run was found within 10 minutes of the dispatch".to_owned()
+        }
+        TimeoutReason::TimedOut
+        | TimeoutReason::MachineTimeout
+        | TimeoutReason::ContainerTimeout => {
+            format!(
+                "the run exceeded its time budget of {} minutes",
+                job.minutes
+            )
+        }
+    };
+    let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
+    owed.dedup = Dedup::Clear;
+    owed.breaker = Breaker::CountFailure;
+    failure_effects(&job, None, &told, log.map(|log| (label, log)), &mut owed);
+    end_run(&job, &mut owed);
+    close(&mut job, owed)
+}
+
+fn failure_effects(
+    job: &Job,
+    code: Option<FailureCode>,
+    reason: &str,
+    log: Option<(LogLabel, String)>,
+    owed: &mut Owed,
+) {
+    let Some(phase) = job.kind.phase() else {
+        return;
+    };
+    let stage = match phase {
+        Phase::Planning => Stage::PlanningFailed,
+        Phase::Implementation => Stage::ImplementationFailed,
+    };
+    let comment = |body: String| Effect::TicketComment {
+        issue: job.issue.clone(),
+        body,
+    };
+    owed.effects.push(Effect::MoveMarker {
+        issue: job.issue.clone(),
+        stage,
+    });
+    owed.effects
+        .push(comment(comments::failed(phase, code, reason)));
+    owed.effects
+        .extend(log.map(|(label, log)| comment(comments::log_excerpt(label, &log))));
+}
+
+/// An end that nobody is to blame for: no failure comment, no count, the run itself is ended.
+pub(super) fn cancel(job: Job, reason: String, marker: Option<Stage>, now: Timestamp) -> Next {
+    let (mut job, mut owed) = ended(
+        job,
+        JobState::Failed {
+            code: Some(FailureCode::Cancelled),
+            reason,
+        },
+        now,
+    );
+    owed.dedup = Dedup::Clear;
+    if job.kind.phase().is_some() {
+        owed.effects.extend(marker.map(|stage| Effect::MoveMarker {
+            issue: job.issue.clone(),
+            stage,
+        }));
+    }
+    end_run(&job, &mut owed);
+    close(&mut job, owed)
+}
+
+fn ended(mut job: Job, state: JobState, now: Timestamp) -> (Job, Owed) {
+    job.state = state;
+    job.finished_at = Some(now);
+    (job, Owed::default())
+}
+
+/// What every end has in common. Work on an open pull request moves no ticket and is told to the
+/// chat only when it failed; a shadow run is told to nobody.
+fn close(job: &mut Job, mut owed: Owed) -> Next {
+    let ticket_run = job.kind.phase().is_some();
+    if !ticket_run {
+        owed.dedup = Dedup::Keep;
+        owed.breaker = Breaker::Nothing;
+    }
+    if ticket_run || job.state != JobState::Completed {
+        owed.effects.push(Effect::Chat {
+            message: comments::chat_ended(job),
+        });
+    }
+    // A machine or container is ours to take down; a CI run ends by itself.
+    if job.runner != RunnerKind::Ci {
+        end_run(job, &mut owed);
+    }
+    if job.shadow {
+        owed.effects
+            .retain(|effect| matches!(effect, Effect::EndRun { .. }));
+        owed.dedup = Dedup::Keep;
+        owed.breaker = Breaker::Nothing;
+    }
+    Next {
+        job: job.clone(),
+        owed,
+    }
+}
+
+pub(super) fn end_run(job: &Job, owed: &mut Owed) {
+    let owed_already = owed
+        .effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::EndRun { .. }));
+    if let (Some(run), false) = (&job.run, owed_already) {
+        owed.effects.push(Effect::EndRun {
+            job: job.id.clone(),
+            repo: job.repo.clone(),
+            run: run.clone(),
+        });
+    }
+}

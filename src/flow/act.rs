@@ -1,0 +1,286 @@
+//! Performing one errand: the calls to the outside, and what their answers mean.
+
+use crate::app::App;
+use crate::domain::caps;
+use crate::domain::effect::{Draft, Effect, PullCommentStyle, RunBrief};
+use crate::domain::ids::{JobId, Repo};
+use crate::domain::issue::IssueRef;
+use crate::domain::job::{Job, RunHandle};
+use crate::domain::run_config::{Callback, RunConfig};
+use crate::domain::time::Timestamp;
+use crate::domain::transition::{Cause, Event};
+use crate::keys::run_token::Audience;
+use crate::runners::ci;
+use crate::scm::{DispatchError, GitHub};
+use crate::store::jobs;
+use crate::store::outbox::Errand;
+use crate::ticketing::Account;
+use crate::wire::VendorError;
+
+use super::watch::CLOCK_SKEW;
+
+/// What came of a try.
+#[derive(Debug)]
+pub(super) enum Acted {
+    Done,
+    /// The thing to change is no longer there; nothing is left to do.
+    Gone(String),
+    /// Done, and this is what it means for the job.
+    Told(JobId, Event),
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub error: String,
+    pub cause: Cause,
+    /// Whether the try may have had its effect.
+    pub unsure: bool,
+    pub retry_after: Option<std::time::Duration>,
+}
+
+impl From<VendorError> for Failure {
+    fn from(error: VendorError) -> Self {
+        Self {
+            error: error.to_string(),
+            cause: if error.is_permanent() {
+                Cause::Lasting
+            } else {
+                Cause::Passing
+            },
+            unsure: error.is_ambiguous(),
+            retry_after: error.retry_after(),
+        }
+    }
+}
+
+impl Failure {
+    fn lasting(error: &str) -> Self {
+        Self {
+            error: error.to_owned(),
+            cause: Cause::Lasting,
+            unsure: false,
+            retry_after: None,
+        }
+    }
+}
+
+/// Performs the errand once.
+pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
+    let acted = match &errand.effect {
+        Effect::StartRun { job, brief, .. } => start_run(app, errand, job, brief).await,
+        Effect::EndRun { repo, run, .. } => end_run(app, repo, run).await,
+        Effect::MoveMarker { issue, stage } => match account(app, issue) {
+            Ok(account) => gone_is_done(account.move_marker(issue, *stage).await),
+            Err(failure) => Err(failure),
+        },
+        Effect::TicketComment { issue, body } => match account(app, issue) {
+            Ok(account) => gone_is_done(account.comment(issue, &errand.stamp(), body).await),
+            Err(failure) => Err(failure),
+        },
+        Effect::PullComment {
+            repo,
+            number,
+            style,
+            body,
+        } => pull_comment(app, errand, repo, *number, style, body).await,
+        Effect::SetDraft {
+            repo,
+            number,
+            draft,
+        } => set_draft(app, repo, *number, *draft).await,
+        Effect::Chat { message } => match &app.chat {
+            Some(chat) => chat
+                .post(message)
+                .await
+                .map(|()| Acted::Done)
+                .map_err(Failure::from),
+            None => Ok(Acted::Done),
+        },
+    };
+    acted.unwrap_or_else(Acted::Failed)
+}
+
+fn account<'a>(app: &'a App, issue: &IssueRef) -> Result<&'a Account, Failure> {
+    app.account(issue.system)
+        .ok_or_else(|| Failure::lasting("the ticketing system is not configured"))
+}
+
+fn github(app: &App) -> Result<&GitHub, Failure> {
+    app.github
+        .as_ref()
+        .ok_or_else(|| Failure::lasting("the repository host is not configured"))
+}
+
+fn gone_is_done(answer: Result<(), VendorError>) -> Result<Acted, Failure> {
+    match answer {
+        Ok(()) => Ok(Acted::Done),
+        Err(error) if error.is_not_found() => Ok(Acted::Gone(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Starts the run, unless an earlier try may have: then the host is asked for it by name first, and
+/// a second run is started only after it had time to show the first.
+async fn start_run(
+    app: &App,
+    errand: &Errand,
+    id: &JobId,
+    brief: &RunBrief,
+) -> Result<Acted, Failure> {
+    let job = match app.store.read(|tx| jobs::get(tx, id)) {
+        Ok(Some(job)) => job,
+        Ok(None) => return Ok(Acted::Gone("its job is not in the store".to_owned())),
+        Err(error) => {
+            return Err(Failure {
+                cause: Cause::Passing,
+                ..Failure::lasting(&error.to_string())
+            });
+        }
+    };
+    if job.dispatched_at.is_some() || !job.is_active() {
+        return Ok(Acted::Done);
+    }
+    let github = github(app)?;
+    if let Some(tried_at) = errand.unsure_since {
+        match ci::find(github, &job.repo, id, job.reserved_at - CLOCK_SKEW).await? {
+            Some(run) => {
+                let run = Some(RunHandle::Ci {
+                    id: run.id,
+                    url: run.url,
+                });
+                return Ok(Acted::Told(id.clone(), Event::Started { run }));
+            }
+            None if app.now().since(tried_at) < app.pace.run_appears_within => {
+                let settling = "its first try may have started the run; waiting for it to appear";
+                return Err(Failure {
+                    cause: Cause::Passing,
+                    ..Failure::lasting(settling)
+                });
+            }
+            None => {}
+        }
+    }
+    let run_config = run_config(app, &job, brief);
+    match ci::start(
+        github,
+        &job.repo,
+        &brief.workflow_file,
+        &brief.git_ref,
+        &run_config,
+    )
+    .await
+    {
+        Ok(started) => {
+            let run = started.run.map(|run| RunHandle::Ci {
+                id: run.id,
+                url: run.url,
+            });
+            Ok(Acted::Told(id.clone(), Event::Started { run }))
+        }
+        Err(refused @ DispatchError::Refused { .. }) => Ok(Acted::Told(
+            id.clone(),
+            refusal(Cause::Lasting, &refused.to_string()),
+        )),
+        Err(DispatchError::Vendor(error)) if error.is_permanent() => Ok(Acted::Told(
+            id.clone(),
+            refusal(Cause::Lasting, &error.to_string()),
+        )),
+        Err(DispatchError::Vendor(error)) => Err(error.into()),
+    }
+}
+
+/// A run that is not going to start.
+pub(super) fn refusal(cause: Cause, why: &str) -> Event {
+    Event::StartRefused {
+        cause,
+        reason: format!("the run could not be dispatched: {why}"),
+    }
+}
+
+fn run_config(app: &App, job: &Job, brief: &RunBrief) -> RunConfig {
+    RunConfig {
+        dispatch_id: job.id.clone(),
+        issue_id: job.issue.id.clone(),
+        issue_key: job.issue.key.clone(),
+        issue_title: job.issue.title.clone(),
+        issue_description: brief.description.clone(),
+        phase: job.kind.run_phase(),
+        pr_number: brief.pr_number,
+        branch: job.branch.clone(),
+        instruction: brief.instruction.clone(),
+        findings: brief.findings.clone(),
+        related: brief.related.clone(),
+        provider: brief.provider.clone(),
+        runner_image: brief.runner_image.clone(),
+        max_turns: brief.max_turns,
+        max_iterations: brief.max_iterations,
+        job_timeout_minutes: brief.job_timeout_minutes,
+        callback: callback(app, job),
+    }
+}
+
+/// Tokens live as long as a report could matter, counted from this start: an effect that waited
+/// out a long outage must not hand out tokens that are about to expire.
+fn callback(app: &App, job: &Job) -> Option<Callback> {
+    let (tokens, url) = (
+        app.run_tokens.as_ref()?,
+        app.config.callback_base_url.clone()?,
+    );
+    let now: Timestamp = app.now();
+    let expires = now + job.time_budget() + caps::RUN_LINK_TIMEOUT + caps::TOKEN_GRACE;
+    let token = |audience| tokens.issue(&job.id, audience, job.kind.run_phase(), now, expires);
+    Some(Callback {
+        url,
+        run_token: token(Audience::Result),
+        progress_token: token(Audience::Progress),
+    })
+}
+
+async fn end_run(app: &App, repo: &Repo, run: &RunHandle) -> Result<Acted, Failure> {
+    match run {
+        RunHandle::Ci { id, .. } => gone_is_done(github(app)?.cancel_run(repo, *id).await),
+        RunHandle::Machine { .. } => Err(Failure::lasting("VM sessions are not configured")),
+        RunHandle::Container { .. } => Err(Failure::lasting("local containers are not configured")),
+    }
+}
+
+async fn pull_comment(
+    app: &App,
+    errand: &Errand,
+    repo: &Repo,
+    number: u64,
+    style: &PullCommentStyle,
+    body: &str,
+) -> Result<Acted, Failure> {
+    let github = github(app)?;
+    let name = match style {
+        PullCommentStyle::New => errand.stamp(),
+        PullCommentStyle::Pinned { name } => name.clone(),
+    };
+    let marker = format!("<!-- agent-implement:{name} -->");
+    let marked = format!("{body}\n\n{marker}");
+    let posted = match style {
+        PullCommentStyle::New if errand.unsure_since.is_none() => github
+            .create_comment(repo, number, &marked)
+            .await
+            .map(|_| ()),
+        PullCommentStyle::New | PullCommentStyle::Pinned { .. } => github
+            .upsert_comment(repo, number, &marker, &marked)
+            .await
+            .map(|_| ()),
+    };
+    gone_is_done(posted)
+}
+
+async fn set_draft(app: &App, repo: &Repo, number: u64, draft: Draft) -> Result<Acted, Failure> {
+    let github = github(app)?;
+    let pull = match github.pull(repo, number).await {
+        Ok(pull) => pull,
+        Err(error) => return gone_is_done(Err(error)),
+    };
+    gone_is_done(match draft {
+        Draft::Draft => github.set_draft(repo, &pull.node_id).await,
+        Draft::Ready => github.set_ready(repo, &pull.node_id).await,
+    })
+}

@@ -1,0 +1,121 @@
+//! Storing what follows from an event, all of it in the caller's transaction.
+
+use crate::config::Config;
+use crate::domain::comments;
+use crate::domain::effect::Effect;
+use crate::domain::ids::JobId;
+use crate::domain::job::{Job, JobState};
+use crate::domain::time::Timestamp;
+use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Refusal};
+use crate::store::parked::Parked;
+use crate::store::{StoreResult, WriteTx, dedup, jobs, outbox, parked};
+
+/// What the operator decided and commits depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    pub breaker_threshold: Option<u32>,
+}
+
+impl Policy {
+    pub fn of(config: &Config) -> Self {
+        Self {
+            breaker_threshold: config.breaker_threshold,
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Happened {
+    /// The job as it is now.
+    Advanced(Box<Job>),
+    /// The job as it was and stays.
+    Refused(Box<Job>, Refusal),
+    NoSuchJob,
+}
+
+/// Loads the job, advances it by `event` and stores everything that follows.
+pub fn happen(
+    tx: &WriteTx<'_>,
+    policy: Policy,
+    id: &JobId,
+    event: Event,
+    now: Timestamp,
+) -> StoreResult<Happened> {
+    let Some(job) = jobs::get(tx, id)? else {
+        return Ok(Happened::NoSuchJob);
+    };
+    match transition::advance(&job, event, now) {
+        Ok(next) => {
+            store(tx, policy, &next, now)?;
+            Ok(Happened::Advanced(Box::new(next.job)))
+        }
+        Err(refusal) => Ok(Happened::Refused(Box::new(job), refusal)),
+    }
+}
+
+/// Stores a job and everything that is owed because of it.
+fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> StoreResult<()> {
+    let (job, owed) = (&next.job, &next.owed);
+    jobs::put(tx, job)?;
+    match owed.dedup {
+        Dedup::Keep => {}
+        Dedup::Clear => {
+            dedup::remove(tx, &job.issue.id)?;
+        }
+    }
+    for effect in &owed.effects {
+        outbox::push(tx, effect, now)?;
+    }
+    match (owed.breaker, job.kind.phase()) {
+        (Breaker::Nothing, _) | (_, None) => Ok(()),
+        (Breaker::Reset, Some(phase)) => {
+            parked::reset_failures(tx, &job.issue.id, phase).map(|_| ())
+        }
+        (Breaker::CountFailure, Some(_)) => count_failure(tx, policy, job, now),
+    }
+}
+
+/// One more failure in a row; at the threshold the issue is parked and its people are told, once.
+fn count_failure(tx: &WriteTx<'_>, policy: Policy, job: &Job, now: Timestamp) -> StoreResult<()> {
+    let (Some(phase), Some(threshold)) = (job.kind.phase(), policy.breaker_threshold) else {
+        return Ok(());
+    };
+    let failures = parked::count_failure(tx, &job.issue.id, phase)?;
+    if failures < threshold || parked::get(tx, &job.issue.id)?.is_some() {
+        return Ok(());
+    }
+    let parked = Parked {
+        issue: job.issue.clone(),
+        repo: job.repo.clone(),
+        phase,
+        failures,
+        last_conclusion: conclusion(job),
+        parked_at: now,
+    };
+    parked::park(tx, &parked)?;
+    let body = comments::parked(failures);
+    outbox::push(
+        tx,
+        &Effect::TicketComment {
+            issue: job.issue.clone(),
+            body,
+        },
+        now,
+    )?;
+    outbox::push(
+        tx,
+        &Effect::Chat {
+            message: comments::chat_parked(job, failures),
+        },
+        now,
+    )
+}
+
+fn conclusion(job: &Job) -> String {
+    match &job.state {
+        JobState::Failed { reason, .. } => reason.clone(),
+        JobState::TimedOut { reason } => reason.as_str().to_owned(),
+        other => other.status().to_owned(),
+    }
+}

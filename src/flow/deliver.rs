@@ -1,0 +1,281 @@
+//! The only door out: what we owe is performed here, and nowhere else.
+//!
+//! Claim, act, settle. A try is claimed in a commit of its own before anything leaves, so that a
+//! crash in the middle is seen as a try whose outcome is not known; it is settled in one commit
+//! with what it means for the job. Lanes are worked side by side, each strictly in order.
+//!
+//! Races: one process holds the store and one worker this loop, so nobody else claims; a lane is
+//! marked busy before it is looked at again.
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+
+use crate::app::{App, Pace};
+use crate::crash::CrashPoint;
+use crate::domain::effect::Effect;
+use crate::domain::ids::JobId;
+use crate::domain::transition::{Cause, Event};
+use crate::store::StoreResult;
+use crate::store::outbox::{self, Errand, Retry};
+
+use super::act::{self, Acted, Failure};
+use super::commit::{self, Policy};
+use super::task::Stop;
+
+/// How many lanes are worked at once?
+const LANES: usize = 8;
+
+/// After how long is an effect given up?
+const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long may one try take? Longer than all time-outs of its calls together.
+const TRY_DEADLINE: Duration = Duration::from_secs(180);
+
+/// Delivers until told to stop, then lets what is under way end.
+pub async fn run(app: App, stop: Stop) {
+    let mut busy: HashSet<String> = HashSet::new();
+    let mut tries: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
+    while !stop.is_given() {
+        if let Err(error) = start_due(&app, &mut busy, &mut tries) {
+            tracing::error!(%error, "The outbox could not be read.");
+        }
+        tokio::select! {
+            () = app.store.outbox_bell().notified() => {}
+            () = until_next_due(&app) => {}
+            Some(ended) = tries.join_next() => free(ended, &mut busy),
+            () = stop.given() => {}
+        }
+    }
+    while let Some(ended) = tries.join_next().await {
+        free(ended, &mut busy);
+    }
+}
+
+/// Delivers everything that is due, one after the other, until nothing is; for tests that turn the
+/// engine by hand.
+pub async fn drain(app: &App) -> StoreResult<()> {
+    loop {
+        let due = app
+            .store
+            .read(|tx| outbox::due(tx, app.now(), LANES, |_| false))?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        for (lane, seq) in due {
+            deliver(app, &lane, seq).await?;
+        }
+    }
+}
+
+fn start_due(
+    app: &App,
+    busy: &mut HashSet<String>,
+    tries: &mut JoinSet<(String, StoreResult<()>)>,
+) -> StoreResult<()> {
+    let free = LANES.saturating_sub(busy.len());
+    let due = app
+        .store
+        .read(|tx| outbox::due(tx, app.now(), free, |lane| busy.contains(lane)))?;
+    for (lane, seq) in due {
+        busy.insert(lane.clone());
+        let app = app.clone();
+        tries.spawn(async move {
+            let delivered = deliver(&app, &lane, seq).await;
+            (lane, delivered)
+        });
+    }
+    Ok(())
+}
+
+fn free(
+    ended: Result<(String, StoreResult<()>), tokio::task::JoinError>,
+    busy: &mut HashSet<String>,
+) {
+    match ended {
+        Ok((lane, delivered)) => {
+            busy.remove(&lane);
+            if let Err(error) = delivered {
+                tracing::error!(effect.lane = lane, %error, "An effect could not be noted.");
+            }
+        }
+        // Panics are caught inside; a task that was aborted belongs to a process that ends.
+        Err(error) => tracing::error!(%error, "A delivery ended early."),
+    }
+}
+
+async fn until_next_due(app: &App) {
+    let next = app
+        .store
+        .read(|tx| outbox::next_due(tx, app.now()))
+        .ok()
+        .flatten();
+    match next {
+        Some(due) => tokio::time::sleep(due.since(app.now()) + Duration::from_millis(1)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Claims, acts, settles.
+async fn deliver(app: &App, lane: &str, seq: u64) -> StoreResult<()> {
+    let (claim_lane, now) = (lane.to_owned(), app.now());
+    let Some(errand) = app
+        .store
+        .write(move |tx| outbox::claim(tx, &claim_lane, seq, now))
+        .await?
+    else {
+        return Ok(());
+    };
+    let points = CrashPoints::of(&errand.effect);
+    app.crash.reach(points.claimed);
+    let acting =
+        AssertUnwindSafe(tokio::time::timeout(TRY_DEADLINE, act::act(app, &errand))).catch_unwind();
+    let acted = match acting.await {
+        Ok(Ok(acted)) => acted,
+        Ok(Err(_)) => broken_off("it took too long"),
+        Err(_) => broken_off("it panicked"),
+    };
+    app.crash.reach(points.done);
+    settle(app, errand, acted).await?;
+    app.crash.reach(points.settled);
+    Ok(())
+}
+
+fn broken_off(error: &str) -> Acted {
+    Acted::Failed(Failure {
+        error: error.to_owned(),
+        cause: Cause::Passing,
+        unsure: true,
+        retry_after: None,
+    })
+}
+
+async fn settle(app: &App, errand: Errand, acted: Acted) -> StoreResult<()> {
+    let now = app.now();
+    tell(&errand, &acted);
+    match acted {
+        Acted::Done | Acted::Gone(_) => {
+            app.store
+                .write(move |tx| outbox::settle(tx, &errand, now))
+                .await
+        }
+        Acted::Told(job, event) => settle_told(app, errand, job, event).await,
+        Acted::Failed(failure) => settle_failure(app, errand, failure).await,
+    }
+}
+
+/// One commit for the errand and for what its outcome means to the job.
+async fn settle_told(app: &App, errand: Errand, job: JobId, event: Event) -> StoreResult<()> {
+    let (now, policy) = (app.now(), Policy::of(&app.config));
+    app.store
+        .write(move |tx| {
+            outbox::settle(tx, &errand, now)?;
+            commit::happen(tx, policy, &job, event.clone(), now).map(|_| ())
+        })
+        .await
+}
+
+async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreResult<()> {
+    let now = app.now();
+    let hopeless = failure.cause == Cause::Lasting || now.since(errand.pushed_at) >= GIVE_UP_AFTER;
+    if !hopeless {
+        let due_at = now + wait(&app.pace, errand.attempts, failure.retry_after);
+        let retry = Retry {
+            due_at,
+            unsure: failure.unsure,
+            error: failure.error,
+        };
+        return app
+            .store
+            .write(move |tx| outbox::retry(tx, &errand, &retry))
+            .await;
+    }
+    // A start that is given up ends its job, which tells people more than a dead letter would.
+    if let Effect::StartRun { job, .. } = &errand.effect {
+        let (job, event) = (job.clone(), act::refusal(failure.cause, &failure.error));
+        return settle_told(app, errand, job, event).await;
+    }
+    app.store
+        .write(move |tx| outbox::bury(tx, &errand, &failure.error, now))
+        .await
+}
+
+/// Exponential with full jitter, never sooner than the vendor asks.
+fn wait(pace: &Pace, attempts: u32, retry_after: Option<Duration>) -> Duration {
+    let doubled = pace
+        .first_retry
+        .saturating_mul(1 << attempts.saturating_sub(1).min(20));
+    let longest = doubled.min(pace.longest_retry);
+    let jittered = longest.mul_f64(fastrand::f64());
+    jittered
+        .max(retry_after.unwrap_or_default())
+        .max(Duration::from_millis(50))
+}
+
+fn tell(errand: &Errand, acted: &Acted) {
+    let (effect, lane, attempt) = (errand.effect.name(), errand.lane.as_str(), errand.attempts);
+    match acted {
+        Acted::Done | Acted::Told(..) => {
+            tracing::info!(effect, effect.lane = lane, attempt, "Delivered.")
+        }
+        Acted::Gone(why) => tracing::warn!(
+            effect,
+            effect.lane = lane,
+            why,
+            "Dropped: what it would change is gone."
+        ),
+        Acted::Failed(Failure { error, .. }) => {
+            tracing::warn!(effect, effect.lane = lane, attempt, error, "Not delivered.");
+        }
+    }
+}
+
+/// Where a crash test may end the process in the delivery of an effect.
+struct CrashPoints {
+    claimed: CrashPoint,
+    done: CrashPoint,
+    settled: CrashPoint,
+}
+
+impl CrashPoints {
+    fn of(effect: &Effect) -> Self {
+        match effect {
+            Effect::StartRun { .. } => Self {
+                claimed: CrashPoint::StartClaimed,
+                done: CrashPoint::Started,
+                settled: CrashPoint::Adopted,
+            },
+            _ => Self {
+                claimed: CrashPoint::ErrandClaimed,
+                done: CrashPoint::ErrandDone,
+                settled: CrashPoint::ErrandSettled,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_their_limit_and_honour_the_vendor() {
+        let pace = Pace::default();
+        for attempts in 1..40 {
+            let most = Duration::from_secs(1 << (attempts - 1).min(9)).min(pace.longest_retry);
+            for _ in 0..50 {
+                assert!(
+                    wait(&pace, attempts, None) <= most.max(Duration::from_millis(50)),
+                    "{attempts}"
+                );
+            }
+        }
+        assert_eq!(
+            wait(&pace, 1, Some(Duration::from_secs(90))),
+            Duration::from_secs(90)
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! One look at every ticketing system, and a decision about every flagged issue.
+
+use futures_util::future::join_all;
+
+use crate::app::App;
+use crate::crash::CrashPoint;
+use crate::domain::decision::{self, Decision, Outcome, View};
+use crate::domain::effect::ticket_lane;
+use crate::domain::issue::{FlaggedIssue, Phase, Snapshot};
+use crate::domain::mapping::Mapping;
+use crate::domain::time::Timestamp;
+use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
+use crate::ticketing::Account;
+
+use super::dispatch::{self, Plan};
+
+/// Polls once: looks at the store, asks everybody, decides, reserves.
+pub async fn once(app: &App) -> StoreResult<()> {
+    let now = app.now();
+    let mut view = app.store.read(|tx| view(tx, app, now))?;
+    let lanes = app.store.read(outbox::lanes)?;
+    let mapped: Vec<&Mapping> = view.mappings.values().collect();
+    let snapshots = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
+    let issues: Vec<FlaggedIssue> = snapshots
+        .into_iter()
+        .flatten()
+        .flat_map(|snapshot| snapshot.issues)
+        .collect();
+    let owed = issues
+        .iter()
+        .map(|issue| &issue.issue)
+        .filter(|issue| lanes.contains(&ticket_lane(issue)));
+    view.owed = owed.map(|issue| issue.id.clone()).collect();
+    let decided = decision::decide(&view, &issues, now);
+    note(app, decided, now).await?;
+    app.pulse.poll_ended(app.now());
+    Ok(())
+}
+
+fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
+    let mappings = mappings::all(tx)?;
+    let phases = [Phase::Planning, Phase::Implementation];
+    let ineligible = mappings.iter().flat_map(|mapping| {
+        phases.into_iter().filter_map(|phase| {
+            let why = dispatch::ineligible(&app.config, mapping, phase)?;
+            Some(((mapping.team_key.clone(), phase), why))
+        })
+    });
+    let held = |entry: &dedup::DedupEntry| entry.holds(app.config.dedup_window, now);
+    Ok(View {
+        ineligible: ineligible.collect(),
+        active: jobs::active(tx)?
+            .into_iter()
+            .map(|job| (job.issue.id, job.team))
+            .collect(),
+        deduped: dedup::all(tx)?
+            .into_iter()
+            .filter(held)
+            .map(|entry| entry.issue.id)
+            .collect(),
+        parked: parked::all(tx)?
+            .into_iter()
+            .map(|parked| parked.issue.id)
+            .collect(),
+        owed: Default::default(),
+        mappings: mappings
+            .into_iter()
+            .map(|mapping| (mapping.team_key.clone(), mapping))
+            .collect(),
+    })
+}
+
+/// A system that does not answer keeps its last decisions; the others go on.
+async fn look(account: &Account, mappings: &[&Mapping]) -> Option<Snapshot> {
+    let own: Vec<&Mapping> = mappings
+        .iter()
+        .copied()
+        .filter(|mapping| mapping.system() == account.system())
+        .collect();
+    match account.snapshot(&own).await {
+        Ok(snapshot) => Some(snapshot),
+        Err(error) => {
+            tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
+            None
+        }
+    }
+}
+
+/// Reserves what is to run and keeps what has changed in the ledger, in one commit.
+async fn note(
+    app: &App,
+    decided: Vec<(FlaggedIssue, Decision)>,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let news = app.store.read(|tx| {
+        let mut news = Vec::new();
+        for (issue, decision) in decided {
+            if decision.outcome == Outcome::Dispatched || ledger::is_news(tx, &decision)? {
+                news.push((issue, decision));
+            }
+        }
+        Ok(news)
+    })?;
+    if news.is_empty() {
+        return Ok(());
+    }
+    let handle = app.clone();
+    let reserved = app
+        .store
+        .write(move |tx| {
+            let mut reserved = Vec::new();
+            for (issue, decision) in &news {
+                if let (Outcome::Dispatched, Some(phase)) = (decision.outcome, decision.phase) {
+                    let plan = Plan {
+                        issue: issue.clone(),
+                        phase,
+                    };
+                    let Some(job) = dispatch::reserve(tx, &handle.config, &plan, now)? else {
+                        continue;
+                    };
+                    reserved.push((job, issue.issue.key.clone()));
+                }
+                ledger::record(tx, &issue.issue, decision)?;
+            }
+            Ok(reserved)
+        })
+        .await?;
+    for (job, issue) in &reserved {
+        tracing::info!(job.id = %job, issue.key = %issue, "Reserved a run.");
+    }
+    if !reserved.is_empty() {
+        app.crash.reach(CrashPoint::Reserved);
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! A thing done over and over: a period, a bell, and a way to stop.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, watch};
+
+use crate::store::StoreError;
+
+/// How long may one activation take before it is abandoned?
+const CYCLE_DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+/// Tells the engine to stop; cheap to clone.
+#[derive(Clone)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// The signal, and the hand that gives it. Dropping the hand gives it too.
+    pub fn new() -> (watch::Sender<bool>, Self) {
+        let (hand, signal) = watch::channel(false);
+        (hand, Self(signal))
+    }
+
+    /// Resolves once the signal is given.
+    pub async fn given(&self) {
+        let mut signal = self.0.clone();
+        // An error means that the hand is gone.
+        let _ = signal.wait_for(|given| *given).await;
+    }
+
+    pub fn is_given(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+}
+
+/// Activates `work` at once, then whenever the period is over or the bell rings. Activations never
+/// overlap, take no input and do not retry: each looks at what is and does what is missing, so the
+/// next is the retry. One that panics is logged and the next goes on.
+pub(super) async fn repeat<F>(
+    name: &'static str,
+    period: Duration,
+    bell: &Notify,
+    stop: Stop,
+    work: impl Fn() -> F,
+) where
+    F: Future<Output = Result<(), StoreError>>,
+{
+    while !stop.is_given() {
+        let began = Instant::now();
+        let cycle = AssertUnwindSafe(tokio::time::timeout(CYCLE_DEADLINE, work())).catch_unwind();
+        match cycle.await {
+            Ok(Ok(Ok(()))) => tracing::debug!(
+                task = name,
+                duration_ms = began.elapsed().as_millis() as u64,
+                "Cycle done."
+            ),
+            Ok(Ok(Err(error))) => tracing::error!(task = name, %error, "Cycle failed."),
+            Ok(Err(_)) => tracing::error!(
+                task = name,
+                "Cycle abandoned: it took more than five minutes."
+            ),
+            Err(_) => tracing::error!(task = name, "Cycle panicked."),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(period) => {}
+            () = bell.notified() => {}
+            () = stop.given() => {}
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A program that plays recorded streams in the place of the agent, through the real process
+//! handling: what is judged is how it ended, not what it claims.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::domain::secret::Secret;
+use crate::pipeline::git::tests::path_only;
+use crate::pipeline::progress::Progress;
+use crate::wire::Redactor;
+
+const CAP: u32 = 50;
+
+struct Stage {
+    folders: Folders,
+    console: Console,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folders = Folders::new(&tempfile::env::temp_dir()).unwrap();
+        std::fs::create_dir_all(folders.tree()).unwrap();
+        Self {
+            folders,
+            console: Console::plain(Redactor::default(), Progress::default()),
+        }
+    }
+
+    fn agent(&self, script: &str) -> Agent {
+        let program = self.folders.make("bin").unwrap().join("agent");
+        std::fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Agent {
+            command: vec![program.to_string_lossy().into_owned()],
+            env: path_only().with("ANTHROPIC_API_KEY", "the-model-key"),
+            model: Some("model-x".into()),
+        }
+    }
+
+    async fn perform(&self, script: &str, role: Role) -> (Usage, Result<Answer, AgentFailure>) {
+        let pass = Pass {
+            role,
+            max_turns: CAP,
+            system: "rules".into(),
+            prompt: "do it".into(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        self.agent(script)
+            .perform(&pass, &self.folders, &self.console, deadline)
+            .await
+    }
+}
+
+fn recorded(name: &str) -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/data/agent", name]
+        .iter()
+        .collect();
+    format!("cat '{}'", path.display())
+}
+
+#[tokio::test]
+async fn an_end_is_judged_by_result_and_exit_together() {
+    let rows = [
+        ("success.jsonl", "exit 0", Ok("Added hello.txt.")),
+        (
+            "success.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended badly after its result",
+            )),
+        ),
+        (
+            "max-turns.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::MaxTurnsExhausted),
+                "model invocation failed with exit code 1: Reached max turns (50)",
+            )),
+        ),
+        (
+            "overloaded.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: API Error: 529 Overloaded.",
+            )),
+        ),
+        (
+            "denied.jsonl",
+            "exit 0",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it was not permitted to use Write",
+            )),
+        ),
+        (
+            "cut-short.jsonl",
+            "exit 0",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended without a result",
+            )),
+        ),
+        (
+            "cut-short.jsonl",
+            "echo 'bad flag' >&2; exit 3",
+            Err((None, "model invocation failed with exit code 3: bad flag")),
+        ),
+        (
+            "unauthorized.jsonl",
+            "sleep 60",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: the provider does not accept the model credentials",
+            )),
+        ),
+    ];
+    let stage = Stage::new();
+    for (stream, then, expected) in rows {
+        let script = format!("cat >/dev/null\n{}\n{then}", recorded(stream));
+        let (_, ended) = stage.perform(&script, Role::Implement).await;
+        match (ended, expected) {
+            (Ok(answer), Ok(text)) => assert_eq!(answer.text, text),
+            (Err(failure), Err((code, reason))) => {
+                assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+            }
+            (ended, _) => panic!("{stream}, {then}: {ended:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn usage_is_the_results_and_is_counted_for_failures_too() {
+    let stage = Stage::new();
+    let (usage, _) = stage
+        .perform(&recorded("success.jsonl"), Role::Implement)
+        .await;
+    assert_eq!(
+        usage,
+        Usage {
+            turns: 2,
+            input_tokens: 170,
+            output_tokens: 42,
+            cost_usd: Some(0.0125)
+        }
+    );
+    let script = format!("{}; exit 1", recorded("max-turns.jsonl"));
+    let (usage, _) = stage.perform(&script, Role::Implement).await;
+    assert_eq!((usage.turns, usage.cost_usd), (4, Some(0.5)));
+}
+
+#[tokio::test]
+async fn a_stream_that_never_ends_is_left_at_its_result_and_the_group_is_ended() {
+    let stage = Stage::new();
+    let mark = stage.folders.make("marks").unwrap().join("alive");
+    let script = format!(
+        "{}\n(while true; do date > '{}'; sleep 0.1; done) &\nexec sleep 600",
+        recorded("success.jsonl"),
+        mark.display()
+    );
+    let begun = Instant::now();
+    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    assert_eq!(ended.unwrap().text, "Added hello.txt.");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    std::fs::remove_file(&mark).ok();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(!mark.exists(), "something of the group is still alive");
+}
+
+#[tokio::test]
+async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
+    let stage = Stage::new();
+    let out = stage.folders.make("marks").unwrap();
+    let script = format!(
+        "env -0 > '{0}/env'; printf '%s\\n' \"$@\" > '{0}/args'; cat > '{0}/prompt'; {1}",
+        out.display(),
+        recorded("review.jsonl")
+    );
+    let (_, ended) = stage.perform(&script, Role::Review).await;
+    assert_eq!(ended.unwrap().structured.unwrap()["approved"], true);
+    let env = std::fs::read_to_string(out.join("env")).unwrap();
+    let mut names: Vec<&str> = env
+        .split('\0')
+        .filter_map(|pair| Some(pair.split_once('=')?.0))
+        // Bash adds these itself.
+        .filter(|name| !["PWD", "SHLVL", "_", "OLDPWD", "IS_SANDBOX"].contains(name))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "ANTHROPIC_API_KEY",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "CLAUDE_CODE_TMPDIR",
+            "CLAUDE_CONFIG_DIR",
+            "DISABLE_AUTOUPDATER",
+            "HOME",
+            "PATH",
+            "TMPDIR",
+        ]
+    );
+    let args = std::fs::read_to_string(out.join("args")).unwrap();
+    for expected in [
+        "--setting-sources\nuser\n--strict-mcp-config\n",
+        "--max-turns\n50\n",
+        "--tools\nRead,Grep,Glob\n",
+        "--model\nmodel-x\n",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(!args.contains("the-model-key"));
+    assert_eq!(
+        std::fs::read_to_string(out.join("prompt")).unwrap(),
+        "do it"
+    );
+}
+
+#[tokio::test]
+async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
+    let key = Secret::new("sk-not-a-shape-0123");
+    let console = Console::plain(Redactor::new([key.expose()]), Progress::default());
+    console.child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
+    console.child("##[set-env name=PATH]/evil");
+    let tail = console.tail();
+    assert!(!tail.contains(key.expose()), "{tail}");
+    assert!(!tail.contains('\u{1b}'));
+    assert!(!tail.contains("##["));
+}
+
+#[tokio::test]
+async fn a_missing_program_is_said() {
+    let stage = Stage::new();
+    let mut agent = stage.agent("");
+    agent.command = vec!["/nowhere/claude".into()];
+    let pass = Pass {
+        role: Role::Implement,
+        max_turns: CAP,
+        system: String::new(),
+        prompt: String::new(),
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (_, ended) = agent
+        .perform(&pass, &stage.folders, &stage.console, deadline)
+        .await;
+    let reason = ended.unwrap_err().reason;
+    assert!(
+        reason.starts_with("model invocation failed: starting /nowhere/claude: "),
+        "{reason}"
+    );
+}

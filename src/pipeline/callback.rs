@@ -1,0 +1,130 @@
+//! The two questions a run asks the orchestrator: for access to its repository, and to take its
+//! result. Progress has a file of its own.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use crate::domain::report::ResultReport;
+use crate::domain::run_config::Callback;
+use crate::domain::secret::Secret;
+use crate::wire::{Client, Method, Request};
+
+/// How long do we try to deliver a result?
+const RESULT_PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// How long is the longest pause between two tries?
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Who gave the run its access to the repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Giver {
+    /// The orchestrator, for this one repository.
+    Orchestrator,
+    /// The workflow's own token: pushes with it start no checks.
+    Workflow,
+}
+
+/// Access to the repository, held for one phase and dropped.
+#[derive(Debug)]
+pub struct RepoAccess {
+    pub token: Option<Secret>,
+    pub giver: Giver,
+}
+
+/// Where access comes from.
+#[derive(Clone)]
+pub struct Access {
+    pub client: Client,
+    pub callback: Option<Callback>,
+    pub owner: String,
+    pub workflow_token: Option<Secret>,
+}
+
+#[derive(Deserialize)]
+struct Minted {
+    token: String,
+}
+
+impl Access {
+    /// Asks the orchestrator; where it cannot be reached, takes the workflow's own token. A refusal
+    /// is an answer: the run is not wanted any more.
+    ///
+    /// # Errors
+    /// What the orchestrator said, or that there is nobody to ask.
+    pub async fn fetch(&self) -> Result<RepoAccess, String> {
+        let failure = match self.ask().await {
+            Some(Ok(token)) => {
+                return Ok(RepoAccess {
+                    token: Some(token),
+                    giver: Giver::Orchestrator,
+                });
+            }
+            Some(Err(error)) if error.is_permanent() && error.status() != Some(501) => {
+                return Err(format!("asking for repository access: {error}"));
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        match (&self.workflow_token, failure) {
+            (Some(token), _) => Ok(RepoAccess {
+                token: Some(token.clone()),
+                giver: Giver::Workflow,
+            }),
+            (None, Some(error)) => Err(format!("asking for repository access: {error}")),
+            // A public repository can be read without.
+            (None, None) => Ok(RepoAccess {
+                token: None,
+                giver: Giver::Workflow,
+            }),
+        }
+    }
+
+    async fn ask(&self) -> Option<Result<Secret, crate::wire::VendorError>> {
+        let callback = self.callback.as_ref()?;
+        let url = format!("{}/api/token", callback.url.trim_end_matches('/'));
+        let request = Request::new("asking for repository access", Method::POST, url)
+            .bearer(callback.progress_token.expose())
+            .json(&serde_json::json!({ "owner": self.owner }))
+            .safe();
+        let answer = self.client.send(&request).await;
+        Some(answer.and_then(|response| {
+            response
+                .json::<Minted>()
+                .map(|minted| Secret::new(minted.token))
+        }))
+    }
+}
+
+/// Delivers the result, again and again until it is taken or cannot be.
+///
+/// # Errors
+/// Why it was not taken.
+pub async fn deliver(
+    client: &Client,
+    callback: &Callback,
+    report: &ResultReport,
+) -> Result<(), String> {
+    let url = format!("{}/runner/result", callback.url.trim_end_matches('/'));
+    let request = Request::new("reporting the result", Method::POST, url)
+        .bearer(callback.run_token.expose())
+        .json(report)
+        // Taken before: the first answer was lost.
+        .accept(409);
+    let give_up = Instant::now() + RESULT_PATIENCE;
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let error = match client.send(&request).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let wait = error.retry_after().unwrap_or_default().max(pause);
+        if error.is_permanent() || Instant::now() + wait >= give_up {
+            return Err(error.to_string());
+        }
+        println!("the result was not taken yet: {error}");
+        sleep(wait.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

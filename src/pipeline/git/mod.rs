@@ -1,0 +1,292 @@
+//! Git, kept out of the agent's reach.
+//!
+//! The run owns a git directory outside the work tree; what an agent or a repository plants in the
+//! tree's own `.git` is never read. System and global configuration are off, so no hook, filter,
+//! alias or rewritten address exists. A token reaches one git process at a time, through that
+//! process's environment. Importing the work tree is in [`import`], talking to the host in
+//! [`remote`], reading what changed in [`changes`].
+
+pub mod changes;
+pub mod import;
+pub mod remote;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::child::{self, Captured, ChildEnv, ChildError, Spec};
+use super::text;
+
+/// How long may one git command take?
+const GIT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// How much of git's own words do we keep of a failure?
+const MAX_SAID: usize = 2000;
+
+/// Where repositories may come from. Local files serve tests; a repository that names a file as a
+/// submodule or alternate must never reach the run's own disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Web,
+    LocalFiles,
+}
+
+/// Settings of every git command. They beat whatever a file says.
+const SETTINGS: [&str; 22] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.quotePath=false",
+    "core.pager=cat",
+    "commit.gpgSign=false",
+    "push.gpgSign=false",
+    "credential.helper=",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "fetch.fsckObjects=true",
+    "fetch.fsck.zeroPaddedFilemode=ignore",
+    "fetch.fsck.missingSpaceBeforeDate=ignore",
+    "fetch.fsck.badTimezone=ignore",
+    "gc.auto=0",
+    "advice.detachedHead=false",
+];
+
+/// The run's own repository and the tree that the agent works in.
+#[derive(Debug, Clone)]
+pub struct Git {
+    pub dir: PathBuf,
+    pub tree: PathBuf,
+    /// Where the repository is fetched from and pushed to. Never holds a credential.
+    pub url: String,
+    pub env: ChildEnv,
+    pub transport: Transport,
+}
+
+/// A git command that did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("{action} failed (exit {code}): {said}")]
+    Failed {
+        action: &'static str,
+        code: i32,
+        said: String,
+    },
+    #[error("{action}: {cause}")]
+    Child {
+        action: &'static str,
+        cause: ChildError,
+    },
+    #[error("{action}: git's answer was not understood")]
+    Answer { action: &'static str },
+    #[error("{action}: {cause}")]
+    Files {
+        action: &'static str,
+        cause: std::io::Error,
+    },
+}
+
+impl Git {
+    /// Makes the empty repository and its work tree.
+    pub async fn init(&self) -> Result<(), GitError> {
+        let action = "making the work folder";
+        for dir in [&self.dir, &self.tree] {
+            std::fs::create_dir_all(dir).map_err(|cause| GitError::Files { action, cause })?;
+        }
+        self.run("git init", ["init", "--quiet", "--template="], &[])
+            .await?;
+        Ok(())
+    }
+
+    /// Puts a commit into the work tree, on a branch of that name.
+    pub async fn checkout(&self, branch: &str, commit: &str) -> Result<(), GitError> {
+        self.run(
+            "git checkout",
+            ["checkout", "--quiet", "--force", "-B", branch, commit],
+            &[],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// A file of a commit, if the commit has it.
+    pub async fn file(&self, commit: &str, path: &str) -> Result<Option<String>, GitError> {
+        let listed = self
+            .run("git ls-tree", ["ls-tree", "-z", commit, "--", path], &[])
+            .await?;
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        // A symbolic link is not followed: it may lead anywhere.
+        let Some(blob) = listed
+            .strip_prefix("100")
+            .and_then(|entry| entry.split(['\t', ' ']).nth(2))
+        else {
+            return Ok(None);
+        };
+        let content = self
+            .run("git cat-file", ["cat-file", "blob", blob], &[])
+            .await?;
+        Ok(Some(String::from_utf8_lossy(&content.stdout).into_owned()))
+    }
+
+    /// Makes a commit of a tree and moves the branch to it. No hook, no signature.
+    pub async fn commit(
+        &self,
+        tree: &str,
+        parent: &str,
+        message: &str,
+    ) -> Result<String, GitError> {
+        let action = "git commit";
+        let mut spec = self.spec(["commit-tree", tree, "-p", parent, "-F", "-"]);
+        spec.input = message.as_bytes().to_vec();
+        let (name, email) = ("Agent Implement", "agent-implement@noreply.invalid");
+        spec.env = spec
+            .env
+            .with("GIT_AUTHOR_NAME", name)
+            .with("GIT_AUTHOR_EMAIL", email)
+            .with("GIT_COMMITTER_NAME", name)
+            .with("GIT_COMMITTER_EMAIL", email);
+        let commit = word(action, &self.finish(action, &spec).await?)?;
+        self.run(
+            action,
+            ["update-ref", "--no-deref", "HEAD", commit.as_str()],
+            &[],
+        )
+        .await?;
+        Ok(commit)
+    }
+
+    /// The commit that a name stands for.
+    pub async fn resolve(&self, name: &str) -> Result<String, GitError> {
+        let action = "git rev-parse";
+        let name = format!("{name}^{{commit}}");
+        let answer = self
+            .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
+            .await?;
+        word(action, &answer)
+    }
+
+    /// The commit where two histories part, if the fetched parts of them meet.
+    pub async fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, GitError> {
+        let action = "git merge-base";
+        match self.run(action, ["merge-base", one, other], &[]).await {
+            Ok(answer) => word(action, &answer).map(Some),
+            Err(GitError::Failed { code: 1, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the work tree a `.git` of its own, without credentials, so that the agent can look at
+    /// history. It is never read back.
+    pub async fn copy_for_agent(&self) -> Result<(), GitError> {
+        let (from, to) = (self.dir.clone(), self.tree.join(".git"));
+        tokio::task::spawn_blocking(move || {
+            copy_folder(&from, &to)?;
+            let config = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\
+                          [user]\n\tname = agent\n\temail = agent@noreply.invalid\n";
+            std::fs::write(to.join("config"), config)
+        })
+        .await
+        .map_err(std::io::Error::other)
+        .and_then(|copied| copied)
+        .map_err(|cause| GitError::Files {
+            action: "copying the repository for the agent",
+            cause,
+        })
+    }
+
+    fn spec<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Spec {
+        let mut all: Vec<OsString> = vec!["--no-pager".into()];
+        for (flag, dir) in [("--git-dir=", &self.dir), ("--work-tree=", &self.tree)] {
+            let mut option = OsString::from(flag);
+            option.push(dir);
+            all.push(option);
+        }
+        for setting in SETTINGS {
+            all.extend(["-c".into(), setting.into()]);
+        }
+        all.extend(args.into_iter().map(OsString::from));
+        let protocols = match self.transport {
+            Transport::Web => "https:http",
+            Transport::LocalFiles => "file",
+        };
+        Spec {
+            program: "git".into(),
+            args: all,
+            dir: self.tree.clone(),
+            env: self
+                .env
+                .clone()
+                .with("GIT_CONFIG_NOSYSTEM", "1")
+                .with("GIT_CONFIG_GLOBAL", "/dev/null")
+                .with("GIT_TERMINAL_PROMPT", "0")
+                .with("GIT_LFS_SKIP_SMUDGE", "1")
+                .with("GIT_OPTIONAL_LOCKS", "0")
+                .with("GIT_LITERAL_PATHSPECS", "1")
+                .with("GIT_ALLOW_PROTOCOL", protocols),
+            input: Vec::new(),
+        }
+    }
+
+    async fn run<'a>(
+        &self,
+        action: &'static str,
+        args: impl IntoIterator<Item = &'a str>,
+        input: &[u8],
+    ) -> Result<Captured, GitError> {
+        let mut spec = self.spec(args);
+        spec.input = input.to_vec();
+        self.finish(action, &spec).await
+    }
+
+    async fn finish(&self, action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
+        let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
+            .await
+            .map_err(|cause| GitError::Child { action, cause })?;
+        if captured.exit.success() {
+            return Ok(captured);
+        }
+        let said: Vec<String> = captured.stderr.lines().map(text::log_line).collect();
+        Err(GitError::Failed {
+            action,
+            code: captured.exit.code(),
+            said: text::cut(said.join("\n").trim(), MAX_SAID),
+        })
+    }
+}
+
+/// The single word that a command answered.
+fn word(action: &'static str, captured: &Captured) -> Result<String, GitError> {
+    let answer = String::from_utf8_lossy(&captured.stdout).trim().to_owned();
+    let plain = !answer.is_empty() && answer.chars().all(|c| c.is_ascii_alphanumeric());
+    plain.then_some(answer).ok_or(GitError::Answer { action })
+}
+
+/// Parts of an answer that are separated by zero bytes.
+fn parts(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes
+        .split(|byte| *byte == 0)
+        .filter(|part| !part.is_empty())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

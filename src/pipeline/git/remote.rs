@@ -1,0 +1,198 @@
+//! The commands that talk to the host: the only ones that hold a token, each for its own time.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+
+use super::{Git, GitError};
+use crate::domain::secret::Secret;
+
+/// Waits before the second and the third try of a command that the network broke.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// How much history comes along? Enough for the agent to see how this project writes.
+const HISTORY: &str = "--depth=50";
+
+/// What git says when the network or the host stumbled rather than refused.
+const PASSING: [&str; 11] = [
+    "could not resolve host",
+    "couldn't connect",
+    "failed to connect",
+    "connection reset",
+    "connection timed out",
+    "operation timed out",
+    "early eof",
+    "rpc failed",
+    "unexpected disconnect",
+    "the remote end hung up",
+    "returned error: 5",
+];
+
+/// How a push ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pushed {
+    Done,
+    /// The host or the lease refused it, in git's words.
+    Rejected(String),
+}
+
+impl Git {
+    /// The commit that a branch of the host stands at.
+    pub async fn remote_head(
+        &self,
+        token: Option<&Secret>,
+        branch: &str,
+    ) -> Result<Option<String>, GitError> {
+        let reference = format!("refs/heads/{branch}");
+        let args = ["ls-remote", "--quiet", self.url.as_str(), &reference];
+        let answer = self.talk("git ls-remote", token, &args).await?;
+        Ok(answer
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .find(|(_, name)| *name == reference)
+            .map(|(commit, _)| commit.to_owned()))
+    }
+
+    /// Fetches branches, without tags, submodules or all of their past.
+    pub async fn fetch(&self, token: Option<&Secret>, branches: &[&str]) -> Result<(), GitError> {
+        self.fetch_with(token, branches, HISTORY).await
+    }
+
+    /// Fetches more of the past of branches that were fetched before.
+    pub async fn deepen(&self, token: Option<&Secret>, branches: &[&str]) -> Result<(), GitError> {
+        self.fetch_with(token, branches, "--deepen=1000").await
+    }
+
+    async fn fetch_with(
+        &self,
+        token: Option<&Secret>,
+        branches: &[&str],
+        depth: &str,
+    ) -> Result<(), GitError> {
+        let refspecs: Vec<String> = branches
+            .iter()
+            .map(|branch| format!("+refs/heads/{branch}:refs/remotes/origin/{branch}"))
+            .collect();
+        let mut args = vec![
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            depth,
+            self.url.as_str(),
+        ];
+        args.extend(refspecs.iter().map(String::as_str));
+        self.talk("git fetch", token, &args).await.map(drop)
+    }
+
+    /// Moves a branch of the host from the commit we saw (none: it must not exist) to ours. A push
+    /// whose answer was lost is found again.
+    pub async fn push(
+        &self,
+        token: Option<&Secret>,
+        branch: &str,
+        seen: Option<&str>,
+        commit: &str,
+    ) -> Result<Pushed, GitError> {
+        let lease = format!(
+            "--force-with-lease=refs/heads/{branch}:{}",
+            seen.unwrap_or_default()
+        );
+        let refspec = format!("{commit}:refs/heads/{branch}");
+        let args = [
+            "push",
+            "--quiet",
+            "--no-verify",
+            "--no-follow-tags",
+            "--recurse-submodules=no",
+            &lease,
+            self.url.as_str(),
+            &refspec,
+        ];
+        let failure = match self.talk("git push", token, &args).await {
+            Ok(_) => return Ok(Pushed::Done),
+            Err(failure) => failure,
+        };
+        if self
+            .remote_head(token, branch)
+            .await
+            .ok()
+            .flatten()
+            .as_deref()
+            == Some(commit)
+        {
+            return Ok(Pushed::Done);
+        }
+        match failure {
+            GitError::Failed { said, .. } if said.contains("rejected") => {
+                Ok(Pushed::Rejected(said))
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// Runs a command with the token in its environment, again when the network broke it.
+    async fn talk(
+        &self,
+        action: &'static str,
+        token: Option<&Secret>,
+        args: &[&str],
+    ) -> Result<String, GitError> {
+        let mut spec = self.spec(args.iter().copied());
+        let header = token.map(|token| {
+            let pair = format!("x-access-token:{}", token.expose());
+            BASE64.encode(pair.as_bytes())
+        });
+        if let Some(header) = &header {
+            spec.env = spec
+                .env
+                .with("GIT_CONFIG_COUNT", "1")
+                .with("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", self.url))
+                .with(
+                    "GIT_CONFIG_VALUE_0",
+                    format!("Authorization: Basic {header}"),
+                );
+        }
+        let hidden: Vec<&str> = token
+            .map(Secret::expose)
+            .into_iter()
+            .chain(header.as_deref())
+            .collect();
+        let mut pauses = PAUSES.iter();
+        loop {
+            let failure = match self.finish(action, &spec).await {
+                Ok(answer) => return Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
+                Err(failure) => scrubbed(failure, &hidden),
+            };
+            match pauses.next().filter(|_| is_passing(&failure)) {
+                Some(pause) => tokio::time::sleep(*pause).await,
+                None => return Err(failure),
+            }
+        }
+    }
+}
+
+fn is_passing(failure: &GitError) -> bool {
+    let GitError::Failed { said, .. } = failure else {
+        return false;
+    };
+    let said = said.to_lowercase();
+    PASSING.iter().any(|words| said.contains(words))
+}
+
+fn scrubbed(failure: GitError, hidden: &[&str]) -> GitError {
+    match failure {
+        GitError::Failed {
+            action,
+            code,
+            mut said,
+        } => {
+            for secret in hidden {
+                said = said.replace(secret, "[redacted]");
+            }
+            GitError::Failed { action, code, said }
+        }
+        other => other,
+    }
+}

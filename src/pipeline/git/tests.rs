@@ -1,0 +1,317 @@
+//! What an agent or a repository may plant, against real git: nothing of it executes, nothing of
+//! it ends the run, nothing of it leaves.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::remote::Pushed;
+use super::*;
+use crate::domain::secret::Secret;
+use crate::domain::sensitive::Reason;
+
+/// A host with one repository, and a run's git that has cloned it.
+pub(crate) struct World {
+    pub dir: TempDir,
+    pub git: Git,
+    pub base: String,
+}
+
+pub(crate) fn shell(dir: &Path, script: &str) -> String {
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script])
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{script}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Makes `<dir>/<name>` a bare repository with a first commit of what `script` leaves.
+pub(crate) fn bare(dir: &Path, name: &str, script: &str) {
+    shell(
+        dir,
+        &format!(
+            "mkdir seed && cd seed && git init -q -b main && git config user.email a@b && git config user.name n\n\
+             {script}\ngit add -A && git commit -qm first && cd .. && mkdir -p $(dirname {name}) && git clone -q --bare seed {name}"
+        ),
+    );
+}
+
+pub(crate) fn path_only() -> ChildEnv {
+    let path = shell(Path::new("/"), "printf %s \"$PATH\"");
+    ChildEnv::new([("PATH".into(), path.into())])
+}
+
+async fn world(script: &str) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    bare(dir.path(), "host.git", script);
+    let git = Git {
+        dir: dir.path().join("own"),
+        tree: dir.path().join("tree"),
+        url: dir.path().join("host.git").to_string_lossy().into_owned(),
+        env: path_only().with("HOME", dir.path().join("home")),
+        transport: Transport::LocalFiles,
+    };
+    git.init().await.unwrap();
+    git.fetch(None, &["main"]).await.unwrap();
+    let base = git.resolve("refs/remotes/origin/main").await.unwrap();
+    git.checkout("work", &base).await.unwrap();
+    git.copy_for_agent().await.unwrap();
+    World { dir, git, base }
+}
+
+impl World {
+    fn tree(&self) -> &Path {
+        &self.git.tree
+    }
+
+    /// A program that leaves a trace when anything runs it.
+    fn trap(&self) -> String {
+        let trap = self.dir.path().join("trap.sh");
+        let trace = self.dir.path().join("sprung");
+        let script = format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", trace.display());
+        std::fs::write(&trap, script).unwrap();
+        std::fs::set_permissions(&trap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        trap.to_string_lossy().into_owned()
+    }
+
+    fn assert_nothing_sprang(&self) {
+        let trace = std::fs::read_to_string(self.dir.path().join("sprung"));
+        assert!(trace.is_err(), "executed: {trace:?}");
+    }
+
+    /// Everything the run does after the agent had the tree.
+    async fn import_commit_push(&self) -> (import::Import, String) {
+        let import = self.git.import().await.unwrap();
+        self.git.changes(&self.base, &import.tree).await.unwrap();
+        self.git
+            .diff(&self.base, &import.tree, 10_000)
+            .await
+            .unwrap();
+        let commit = self
+            .git
+            .commit(&import.tree, &self.base, "message\n")
+            .await
+            .unwrap();
+        let pushed = self.git.push(None, "work", None, &commit).await.unwrap();
+        assert_eq!(pushed, Pushed::Done);
+        (import, commit)
+    }
+}
+
+#[tokio::test]
+async fn nothing_planted_in_dot_git_executes() {
+    let world = world("echo a > a.txt").await;
+    let trap = world.trap();
+    shell(
+        world.tree(),
+        &format!(
+            "git config core.fsmonitor {trap}; git config diff.external {trap}; git config filter.x.clean {trap}
+             git config filter.x.smudge {trap}; git config filter.x.process {trap}; git config gpg.program {trap}
+             git config commit.gpgsign true; git config core.sshCommand {trap}; git config credential.helper {trap}
+             git config core.hooksPath {dir}/hooks; git config core.pager {trap}; git config alias.add '!{trap}'
+             git config diff.x.textconv {trap}; git config remote.origin.receivepack {trap}
+             git config url.{dir}/evil.git.insteadOf {dir}/host.git
+             mkdir -p {dir}/hooks .git/hooks .git/info
+             for hook in pre-commit commit-msg post-commit pre-push reference-transaction post-index-change post-checkout; do
+               cp {trap} {dir}/hooks/$hook; cp {trap} .git/hooks/$hook; done
+             echo '* filter=x diff=x' > .git/info/attributes
+             echo '* filter=x diff=x merge=x' > .gitattributes
+             echo b >> a.txt; echo new > new.txt; git init -q --bare {dir}/evil.git",
+            dir = world.dir.path().display()
+        ),
+    );
+    let (import, commit) = world.import_commit_push().await;
+    world.assert_nothing_sprang();
+    assert_eq!(import.blocked, []);
+    let host = world.dir.path().join("host.git");
+    assert_eq!(shell(&host, "git rev-parse work"), commit);
+    assert_eq!(
+        shell(&world.dir.path().join("evil.git"), "git branch --list work"),
+        "",
+        "the rewritten address was not used"
+    );
+    let names = shell(&host, "git ls-tree --name-only work");
+    assert_eq!(names, ".gitattributes\na.txt\nnew.txt");
+}
+
+#[tokio::test]
+async fn attributes_of_the_repository_itself_are_inert() {
+    let world = world(
+        "echo a > a.txt; echo '* filter=lfs diff=lfs merge=lfs ident' > .gitattributes
+         printf '[filter \"lfs\"]\\n\\tclean = touch /tmp/never\\n' > .gitconfig; mkdir .githooks",
+    )
+    .await;
+    std::fs::write(world.tree().join("a.txt"), "changed").unwrap();
+    let (import, _) = world.import_commit_push().await;
+    assert_eq!(import.blocked, []);
+    world.assert_nothing_sprang();
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
+    let world = world("echo a > a.txt; mkdir d; echo f > d/f").await;
+    let tree = world.tree();
+    shell(
+        tree,
+        "mkdir -p .GIT/hooks; echo x > .GIT/config; mkdir sub; echo y > 'sub/git~1'
+         git init -q nested; cd nested; git config user.email a@b; git config user.name n; echo z > z; git add -A; git commit -qm z; cd ..
+         printf good > $'line\\nbreak \\\\ \"quoted\" *.txt'; echo ok > :colon; echo ok > ./-dash
+         rm -r d; ln -s /etc d; mkfifo pipe",
+    );
+    symlink("/etc/passwd", tree.join("passwd")).unwrap();
+    let import = world.git.import().await.unwrap();
+    let mut blocked: Vec<(&str, Reason)> = import
+        .blocked
+        .iter()
+        .map(|hit| (hit.path.as_str(), hit.reason))
+        .collect();
+    blocked.sort_by_key(|(path, _)| *path);
+    assert_eq!(
+        blocked,
+        [
+            (".GIT/config", Reason::UnsafePath),
+            ("nested/", Reason::NestedRepository),
+            ("sub/git~1", Reason::UnsafePath),
+        ]
+    );
+    let changes = world.git.changes(&world.base, &import.tree).await.unwrap();
+    let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "-dash",
+            ":colon",
+            "d",
+            "d/f",
+            "line\nbreak \\ \"quoted\" *.txt",
+            "passwd"
+        ]
+    );
+    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &import)
+        .await
+        .unwrap();
+    let links: Vec<&str> = hits
+        .iter()
+        .filter(|hit| hit.reason == Reason::LinkOutside)
+        .map(|hit| hit.path.as_str())
+        .collect();
+    assert_eq!(links, ["d", "passwd"]);
+}
+
+#[tokio::test]
+async fn the_guard_reads_objects_and_sees_earlier_commits_too() {
+    let world = world("echo a > a.txt").await;
+    let token = format!("ghp_{}", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW");
+    std::fs::write(world.tree().join("config.ts"), format!("t = '{token}'\n")).unwrap();
+    let first = world.git.import().await.unwrap();
+    world
+        .git
+        .commit(&first.tree, &world.base, "earlier\n")
+        .await
+        .unwrap();
+    std::fs::write(world.tree().join(".env"), "A=1\n").unwrap();
+    std::fs::write(world.tree().join(".env.example"), "A=\n").unwrap();
+    let staged = world.git.import().await.unwrap();
+    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &staged)
+        .await
+        .unwrap();
+    let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
+    assert_eq!(paths, [".env", "config.ts"]);
+    let message = crate::domain::sensitive::guard_message(&hits);
+    assert!(!message.contains(&token), "{message}");
+}
+
+#[tokio::test]
+async fn what_scripts_made_before_the_agent_is_not_taken() {
+    let world = world("echo a > a.txt").await;
+    shell(
+        world.tree(),
+        "mkdir -p node_modules/x 'odd [dir]'; echo 1 > node_modules/x/i.js; echo 2 > 'odd [dir]/f'; echo '#' > '#hash'",
+    );
+    world.git.ignore_present().await.unwrap();
+    std::fs::write(world.tree().join("new.txt"), "agent").unwrap();
+    let import = world.git.import().await.unwrap();
+    let changes = world.git.changes(&world.base, &import.tree).await.unwrap();
+    let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(paths, ["new.txt"]);
+}
+
+#[tokio::test]
+async fn a_lease_that_does_not_hold_is_a_rejection_and_a_lost_answer_is_found_again() {
+    let world = world("echo a > a.txt").await;
+    std::fs::write(world.tree().join("b.txt"), "b").unwrap();
+    let (_, commit) = world.import_commit_push().await;
+    let again = world.git.push(None, "work", None, &commit).await.unwrap();
+    assert_eq!(again, Pushed::Done, "the branch is where we wanted it");
+    let other = world.git.commit("HEAD^{tree}", &world.base, "x\n").await;
+    let other = match other {
+        Ok(other) => other,
+        Err(error) => panic!("{error}"),
+    };
+    let refused = world.git.push(None, "work", None, &other).await.unwrap();
+    assert!(matches!(refused, Pushed::Rejected(_)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_token_is_in_no_argument_no_file_and_no_message() {
+    let world = world("echo a > a.txt").await;
+    let token = Secret::new("ghs_verysecretvalue0123456789");
+    let mut gone = world.git.clone();
+    gone.url = world
+        .dir
+        .path()
+        .join("gone.git")
+        .to_string_lossy()
+        .into_owned();
+    let error = gone.remote_head(Some(&token), "main").await.unwrap_err();
+    assert!(!error.to_string().contains(token.expose()));
+    assert!(
+        matches!(&error, GitError::Failed { code: 128, said, .. } if !said.is_empty()),
+        "{error}"
+    );
+    world.git.fetch(Some(&token), &["main"]).await.unwrap();
+    let found = shell(
+        world.dir.path(),
+        &format!("grep -rl {} . || true", token.expose()),
+    );
+    assert_eq!(found, "");
+}
+
+#[tokio::test]
+async fn a_child_of_git_sees_the_listed_variables_only() {
+    let world = world("echo a > a.txt").await;
+    let mut spec = world.git.spec([]);
+    spec.program = "env".into();
+    spec.args = vec!["-0".into()];
+    let seen = child::capture(&spec, Instant::now() + GIT_TIMEOUT)
+        .await
+        .unwrap();
+    let mut names: Vec<String> = String::from_utf8_lossy(&seen.stdout)
+        .split('\0')
+        .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "GIT_ALLOW_PROTOCOL",
+            "GIT_CONFIG_GLOBAL",
+            "GIT_CONFIG_NOSYSTEM",
+            "GIT_LFS_SKIP_SMUDGE",
+            "GIT_LITERAL_PATHSPECS",
+            "GIT_OPTIONAL_LOCKS",
+            "GIT_TERMINAL_PROMPT",
+            "HOME",
+            "PATH",
+        ]
+    );
+}

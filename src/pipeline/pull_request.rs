@@ -1,0 +1,147 @@
+//! What the pull request says. What the model says in it is made harmless first.
+
+use serde_json::json;
+
+use super::git::changes::Change;
+use super::guard;
+use super::run::{Check, CheckEnd, Run};
+use super::text::{self, neutral};
+use crate::domain::report::Usage;
+
+/// How much may the agent say?
+const MAX_SUMMARY: usize = 20_000;
+
+/// How many paths are named one by one?
+const MAX_NAMED: usize = 30;
+
+/// The title: the ticket's key, and its title on one line.
+pub fn title(run: &Run) -> String {
+    let title = neutral(&run.config.issue_title, 200).replace('\n', " ");
+    format!("{}: {title}", run.config.issue_key)
+}
+
+/// The commit message. The trailer is how a later attempt of this dispatch finds its own work.
+pub fn commit_message(run: &Run) -> String {
+    format!(
+        "{}\n\nAgent-Implement-Issue: {}\n{}\n",
+        title(run),
+        run.config.issue_key,
+        trailer(run)
+    )
+}
+
+/// The line that marks commits of this dispatch.
+pub fn trailer(run: &Run) -> String {
+    format!("{TRAILER} {}", run.config.dispatch_id)
+}
+
+/// Begins the line that marks our commits.
+pub const TRAILER: &str = "Agent-Implement-Dispatch:";
+
+/// The body of the pull request of a ticket.
+pub fn body(run: &Run, changes: &[Change]) -> String {
+    let mut body = sections(run, changes);
+    body.push_str(&format!("\nFixes {}\n", run.config.issue_key));
+    body.push_str(&closing_lines(run));
+    body.push_str(&format!("\n{}\n", meta(run)));
+    body
+}
+
+/// The comment on a pull request that more work was put into.
+pub fn follow_up(run: &Run, changes: &[Change]) -> (String, String) {
+    let marker = format!(
+        "<!-- agent-implement-follow-up {} -->",
+        run.config.dispatch_id
+    );
+    let body = format!("{marker}\n{}{}", sections(run, changes), closing_lines(run));
+    (marker, body)
+}
+
+fn sections(run: &Run, changes: &[Change]) -> String {
+    let summary = neutral(&run.console.redact(&run.found.summary), MAX_SUMMARY);
+    let mut body = if summary.is_empty() {
+        "## Summary\n\nThe agent gave no summary.\n".to_owned()
+    } else {
+        format!("## Summary\n\n{summary}\n")
+    };
+    if !run.found.unresolved.is_empty() {
+        body.push_str("\n## Left open by the review\n\n");
+        for finding in &run.found.unresolved {
+            body.push_str(&format!(
+                "- {}\n",
+                neutral(finding, 1000).replace('\n', " ")
+            ));
+        }
+    }
+    body.push_str("\n## Checks\n\n");
+    if run.found.checks.is_empty() {
+        body.push_str("No checks of this repository were found.\n");
+    }
+    for check in &run.found.checks {
+        body.push_str(&check_line(check));
+    }
+    let watched = guard::watched(changes);
+    if !watched.is_empty() {
+        body.push_str(
+            "\n## Please look closely\n\nThis changes files that steer CI, agents or reviews:\n\n",
+        );
+        for path in watched.iter().take(MAX_NAMED) {
+            body.push_str(&format!(
+                "- {}\n",
+                neutral(&path.replace('`', ""), 300).replace('\n', " ")
+            ));
+        }
+    }
+    body
+}
+
+fn check_line(check: &Check) -> String {
+    let ended = match check.ended {
+        CheckEnd::Passed => "passed",
+        CheckEnd::Failed => "failed",
+        CheckEnd::TimedOut => "did not end in time",
+        CheckEnd::Unavailable => "could not be run: its program is not installed",
+    };
+    format!("- `{}`: {ended}\n", check.name.replace('`', ""))
+}
+
+fn closing_lines(run: &Run) -> String {
+    let mut lines = String::new();
+    if run.found.workflow_token_used {
+        lines.push_str(
+            "\nThe orchestrator could not be reached, so this was pushed with the workflow's own token: \
+             the host starts no checks for it. Push an empty commit, or close and reopen, to start them.\n",
+        );
+    }
+    lines.push_str(&format!("\n{}", cost(&run.found.usage)));
+    if let Some(url) = &run.run_url {
+        lines.push_str(&format!(" · [run]({url})"));
+    }
+    lines.push('\n');
+    lines
+}
+
+fn cost(usage: &Usage) -> String {
+    let money = usage
+        .cost_usd
+        .map(|cost| format!("${cost:.2} · "))
+        .unwrap_or_default();
+    format!(
+        "Cost: {money}{} turns · {} tokens in · {} tokens out",
+        usage.turns, usage.input_tokens, usage.output_tokens
+    )
+}
+
+/// The hidden block by which the orchestrator knows its pull request.
+fn meta(run: &Run) -> String {
+    let config = &run.config;
+    let meta = json!({
+        "issueId": config.issue_id,
+        "identifier": config.issue_key,
+        "dispatchId": config.dispatch_id,
+        "jobId": config.dispatch_id,
+    });
+    // An issue id that ended the comment would spill the rest.
+    let meta = text::visible(&meta.to_string()).replace("--", "\\u002d\\u002d");
+    format!("<!-- agent-implement-meta {meta} -->")
+}

@@ -1,0 +1,255 @@
+//! One run: what it was asked for, what it works with, what its steps have found so far.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::agent::Agent;
+use super::callback::{Access, Giver, RepoAccess};
+use super::child::{ChildEnv, ChildError, Running, Spec};
+use super::console::Console;
+use super::git::Git;
+use super::git::import::Import;
+use super::progress::Progress;
+use super::repo_config::RepoConfig;
+use super::strays::{self, Strays};
+use super::text;
+use crate::domain::ids::Repo;
+use crate::domain::report::{FailureCode, Step, Usage};
+use crate::domain::run_config::RunConfig;
+use crate::domain::secret::Secret;
+use crate::domain::time::Timestamp;
+use crate::scm::{Credentials, GitHub};
+use crate::wire::{Client, Redactor};
+
+/// Everything a step needs.
+pub struct Run {
+    pub config: RunConfig,
+    pub repo: Repo,
+    pub api_url: String,
+    pub base_branch: String,
+    pub run_url: Option<String>,
+    pub folders: Folders,
+    pub git: Git,
+    pub agent: Agent,
+    pub console: Console,
+    pub progress: Progress,
+    pub access: Access,
+    /// What must not be seen, beside the repository's token of the moment.
+    pub secrets: Vec<Secret>,
+    pub child_env: ChildEnv,
+    pub strays: Strays,
+    pub deadline: Instant,
+    /// Steps that have begun and not ended, outermost first.
+    pub open_steps: Vec<Step>,
+    pub found: Found,
+}
+
+/// What earlier steps leave for later ones.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The base branch's commit.
+    pub base: String,
+    /// Where the branch and the base part: everything after it is ours.
+    pub fork_point: String,
+    /// The commit that the work continues from.
+    pub start: String,
+    /// Where the branch stood on the host; none means that it did not exist.
+    pub seen: Option<String>,
+    /// This dispatch's commit, when an earlier attempt had pushed it already.
+    pub already_pushed: bool,
+    pub repo_config: RepoConfig,
+    pub staged: Option<Import>,
+    /// The agent's own words on what it did.
+    pub summary: String,
+    /// What the review left open.
+    pub unresolved: Vec<String>,
+    pub iterations: u32,
+    pub checks: Vec<Check>,
+    pub usage: Usage,
+    pub pull: Option<PullRef>,
+    pub workflow_token_used: bool,
+}
+
+/// One of the project's own checks, as it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub name: String,
+    /// A word on how it ended.
+    pub ended: CheckEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckEnd {
+    Passed,
+    Failed,
+    TimedOut,
+    /// The program it needs is not there.
+    Unavailable,
+}
+
+/// The pull request of this run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRef {
+    pub number: u64,
+    pub url: String,
+}
+
+/// What a step that did not fail says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    Passed(Value),
+    /// There was nothing to do, for this reason.
+    Skipped(&'static str),
+    /// The run's work had been done by an earlier attempt; the rest is skipped.
+    Settled(Value),
+}
+
+/// Why a step, and so the run, failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Failure {
+    pub code: Option<FailureCode>,
+    pub reason: String,
+}
+
+impl Failure {
+    pub fn new(code: FailureCode, reason: impl ToString) -> Self {
+        Self {
+            code: Some(code),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// A failure that programs have no word for.
+    pub fn other(reason: impl ToString) -> Self {
+        Self {
+            code: None,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// The run's own folders, gone when it ends.
+pub struct Folders {
+    root: TempDir,
+}
+
+impl Folders {
+    pub fn new(parent: &Path) -> std::io::Result<Self> {
+        let root = tempfile::Builder::new()
+            .prefix("agent-implement-")
+            .tempdir_in(parent)?;
+        Ok(Self { root })
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.root.path().join("tree")
+    }
+
+    pub fn git_dir(&self) -> PathBuf {
+        self.root.path().join("git")
+    }
+
+    /// A folder of this name, made on demand and tried: a program that cannot write its temporary
+    /// files may wait for ever.
+    pub fn make(&self, name: &str) -> std::io::Result<PathBuf> {
+        let path = self.root.path().join(name);
+        std::fs::create_dir_all(&path)?;
+        tempfile::tempfile_in(&path)?;
+        Ok(path)
+    }
+
+    /// The same, emptied first.
+    pub fn make_empty(&self, name: &str) -> std::io::Result<PathBuf> {
+        let path = self.root.path().join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path)?;
+        }
+        self.make(name)
+    }
+}
+
+impl Run {
+    /// Now, as reports write it.
+    pub fn now() -> Timestamp {
+        let age = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The environment of scripts of the repository: no credential at all.
+    pub fn script_env(&self) -> Result<ChildEnv, Failure> {
+        let folder = |name| self.folders.make(name).map_err(Failure::other);
+        Ok(self
+            .child_env
+            .clone()
+            .with("CI", "true")
+            .with("HOME", folder("home")?)
+            .with("TMPDIR", folder("tmp")?))
+    }
+
+    /// Runs a program of the repository in the work tree, its lines going to the log. Answers
+    /// whether it ended well; what went wrong is in the console's tail.
+    pub async fn script(
+        &self,
+        command: &[String],
+        deadline: Instant,
+    ) -> Result<super::child::Exit, ChildError> {
+        let env = self
+            .script_env()
+            .map_err(|failure| ChildError::Output(std::io::Error::other(failure.reason)))?;
+        let (program, args) = command.split_first().ok_or(ChildError::TimedOut)?;
+        let spec = Spec {
+            program: program.into(),
+            args: args.iter().map(Into::into).collect(),
+            dir: self.folders.tree(),
+            env,
+            input: Vec::new(),
+        };
+        self.console.mark();
+        let mut running = Running::start(&spec, text::MAX_LOG_LINE)?;
+        let whole = async {
+            while let Some(line) = running.next().await {
+                self.console.child(&line.text);
+            }
+        };
+        let in_time = tokio::time::timeout_at(deadline, whole).await;
+        let exit = running.finish(std::time::Duration::ZERO).await;
+        match (in_time, exit) {
+            (Ok(()), Some(exit)) => Ok(exit),
+            _ => Err(ChildError::TimedOut),
+        }
+    }
+
+    /// Access to the repository for one phase. Nothing that the agent or a script started may be
+    /// alive while it is held.
+    pub async fn open_access(&mut self) -> Result<RepoAccess, Failure> {
+        strays::end_all(self.strays).await.map_err(|left| {
+            Failure::other(format!(
+                "{left} process(es) that the work left behind could not be ended"
+            ))
+        })?;
+        let access = self.access.fetch().await.map_err(Failure::other)?;
+        self.found.workflow_token_used |= access.giver == Giver::Workflow;
+        Ok(access)
+    }
+
+    /// The host's interface, for as long as the access is held.
+    pub fn host(&self, access: &RepoAccess) -> Result<GitHub, Failure> {
+        let token = access
+            .token
+            .clone()
+            .ok_or_else(|| Failure::other("the run was given no access to its repository"))?;
+        let known = self.secrets.iter().chain([&token]).map(Secret::expose);
+        let client = Client::new("github", Redactor::new(known)).map_err(Failure::other)?;
+        Ok(GitHub::new(
+            client,
+            &self.api_url,
+            Credentials::Token(token),
+        ))
+    }
+}

@@ -1,0 +1,342 @@
+//! From the environment to the result: setting a run up, seeing it through, telling how it ended.
+//!
+//! A panic, a signal to stop and the end of the run's time are ends like others: the step that was
+//! at work is closed and the result is reported.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use super::agent::Agent;
+use super::callback::{self, Access};
+use super::console::Console;
+use super::definition::{Definition, pipeline_of};
+use super::environment::Environment;
+use super::executor;
+use super::git::Git;
+use super::progress::Progress;
+use super::run::{Failure, Folders, Found, Run};
+use super::strays::{self, Strays};
+use crate::domain::caps;
+use crate::domain::mapping::Provider;
+use crate::domain::report::{FailureCode, Outcome, ResultReport, RunPhase};
+use crate::domain::run_config::{Callback, RunConfig};
+use crate::domain::secret::Secret;
+use crate::wire::{Client, Redactor};
+
+/// How long before the host ends the job do we end it ourselves, to be able to say so?
+const REPORT_RESERVE: Duration = Duration::from_secs(60);
+
+/// Sees one run through and reports its result. The exit code is 0 when it was a success.
+pub async fn run(environment: Environment) -> ExitCode {
+    if let Err(error) = harden(environment.strays) {
+        println!("the run cannot shield itself from its children: {error}");
+        return ExitCode::FAILURE;
+    }
+    let (config, unfit) = match RunConfig::from_inputs(&environment.inputs) {
+        Ok(config) => (Some(config), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let callback = config.as_ref().map_or_else(
+        || bare_callback(&environment),
+        |config| config.callback.clone(),
+    );
+    let secrets = secrets(&environment, callback.as_ref());
+    let redactor = Redactor::new(secrets.iter().map(Secret::expose));
+    let client = match Client::new("orchestrator", redactor.clone()) {
+        Ok(client) => client,
+        Err(error) => {
+            println!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let progress = Progress::default();
+    let sender = callback
+        .as_ref()
+        .map(|callback| progress.start(client.clone(), callback, environment.run_id));
+    let console = if environment.in_ci {
+        Console::in_ci(redactor, progress.clone(), super::random_word())
+    } else {
+        Console::plain(redactor, progress.clone())
+    };
+    let run_id = environment.run_id;
+    let mut report = match (config, unfit) {
+        (Some(config), _) => {
+            let setting = Setting {
+                client: client.clone(),
+                console: console.clone(),
+                progress: progress.clone(),
+                secrets,
+            };
+            see_through(environment, config, setting).await
+        }
+        (None, unfit) => {
+            let failure = Failure::other(unfit.unwrap_or_default());
+            failed(RunPhase::Implementation, &failure)
+        }
+    };
+    report.run_id = run_id;
+    if sender.is_some() {
+        progress.flush().await;
+    }
+    tell(&client, callback.as_ref(), &report, &console).await;
+    match report.outcome {
+        Outcome::Success => ExitCode::SUCCESS,
+        Outcome::Failure => ExitCode::FAILURE,
+    }
+}
+
+/// What a run speaks with.
+struct Setting {
+    client: Client,
+    console: Console,
+    progress: Progress,
+    secrets: Vec<Secret>,
+}
+
+/// No other process of the same user may read our memory or environment; orphans become ours.
+fn harden(strays: Strays) -> std::io::Result<()> {
+    if strays == Strays::Leave {
+        return Ok(());
+    }
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    strays::adopt()
+}
+
+async fn see_through(
+    environment: Environment,
+    config: RunConfig,
+    setting: Setting,
+) -> ResultReport {
+    let phase = config.phase;
+    let console = setting.console.clone();
+    let prepared = prepare(environment, config, setting);
+    let (mut run, definition) = match prepared {
+        Ok(prepared) => prepared,
+        Err(failure) => return failed(phase, &redacted(&console, failure)),
+    };
+    let ended = guarded(&mut run, &definition).await;
+    // Nothing of the work may outlive it.
+    let _ = strays::end_all(run.strays).await;
+    let mut report = match ended {
+        Ok(()) => succeeded(&run),
+        Err(failure) => {
+            executor::end_open(&mut run, "failed", &failure.reason);
+            failed(phase, &redacted(&console, failure))
+        }
+    };
+    report.usage = Some(run.found.usage);
+    report.pr_url = run.found.pull.as_ref().map(|pull| pull.url.clone());
+    report.unresolved = run
+        .found
+        .unresolved
+        .iter()
+        .map(|finding| executor::shown(&run, finding))
+        .collect();
+    report
+}
+
+/// The pipeline, with everything that may cut it short.
+async fn guarded(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
+    let deadline = run.deadline;
+    tokio::select! {
+        ended = caught(executor::execute(run, definition)) => ended.unwrap_or_else(|panic| {
+            Err(Failure::other(format!("the run broke down: {}", words(panic.as_ref()))))
+        }),
+        () = stopped() => Err(Failure::new(FailureCode::Cancelled, "the run was stopped from outside")),
+        () = sleep_until(deadline) => Err(Failure::other("the run's time was used up")),
+    }
+}
+
+/// Drives a future; a panic in it is a value.
+async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(move |context| {
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
+}
+
+/// Ends when somebody asks the process to.
+async fn stopped() {
+    let asked = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    match asked {
+        [Ok(mut terminate), Ok(mut interrupt)] => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+fn prepare(
+    environment: Environment,
+    config: RunConfig,
+    setting: Setting,
+) -> Result<(Run, Definition), Failure> {
+    let custom_root = environment.custom_root.as_deref();
+    let definition =
+        Definition::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
+    let folders = Folders::new(&environment.temp_root)
+        .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
+    let home = folders.make("git-home").map_err(Failure::other)?;
+    let keys = match config.provider {
+        Provider::Direct => environment.direct_keys.clone(),
+        Provider::Cloud { .. } => environment.cloud_keys.clone(),
+    };
+    let mut agent_env = environment.child.clone();
+    for (name, key) in keys {
+        agent_env = agent_env.with(&name, key.expose());
+    }
+    if let Provider::Cloud { region } = &config.provider {
+        agent_env = agent_env
+            .with("CLAUDE_CODE_USE_BEDROCK", "1")
+            .with("AWS_REGION", region);
+    }
+    let minutes = u64::from(
+        config
+            .job_timeout_minutes
+            .unwrap_or(caps::DEFAULT_JOB_MINUTES),
+    );
+    let time = Duration::from_secs(minutes * 60).saturating_sub(REPORT_RESERVE);
+    let run = Run {
+        repo: environment.repo.clone(),
+        api_url: environment.api_url.clone(),
+        base_branch: environment.base_branch.clone(),
+        run_url: environment.run_url.clone(),
+        git: Git {
+            dir: folders.git_dir(),
+            tree: folders.tree(),
+            url: environment.git_url(),
+            env: environment.child.clone().with("HOME", home),
+            transport: environment.transport,
+        },
+        folders,
+        agent: Agent {
+            command: environment.agent_command.clone(),
+            env: agent_env,
+            model: None,
+        },
+        console: setting.console,
+        progress: setting.progress,
+        access: Access {
+            client: setting.client,
+            callback: config.callback.clone(),
+            owner: environment.repo.owner.clone(),
+            workflow_token: environment.workflow_token.clone(),
+        },
+        secrets: setting.secrets,
+        child_env: environment.child,
+        strays: environment.strays,
+        deadline: Instant::now() + time,
+        open_steps: Vec::new(),
+        found: Found::default(),
+        config,
+    };
+    Ok((run, definition))
+}
+
+/// Everything in the environment that must not be seen.
+fn secrets(environment: &Environment, callback: Option<&Callback>) -> Vec<Secret> {
+    let keys = environment
+        .direct_keys
+        .iter()
+        .chain(&environment.cloud_keys);
+    keys.filter(|(name, _)| !name.ends_with("_BASE_URL"))
+        .map(|(_, key)| key.clone())
+        .chain(environment.workflow_token.clone())
+        .chain(
+            callback
+                .into_iter()
+                .flat_map(|callback| [callback.run_token.clone(), callback.progress_token.clone()]),
+        )
+        .collect()
+}
+
+/// The way back of a run whose other inputs are unfit: even that must be told.
+fn bare_callback(environment: &Environment) -> Option<Callback> {
+    let given = |name: &str| environment.inputs.get(name).filter(|text| !text.is_empty());
+    Some(Callback {
+        url: given("callback_url")?.clone(),
+        run_token: Secret::new(given("run_token")?),
+        progress_token: Secret::new(given("run_progress_token")?),
+    })
+}
+
+fn succeeded(run: &Run) -> ResultReport {
+    let unapproved = !run.found.unresolved.is_empty();
+    ResultReport {
+        phase: run.config.phase,
+        outcome: Outcome::Success,
+        pr_url: None,
+        comments: Vec::new(),
+        failure_reason: None,
+        failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
+        unresolved: Vec::new(),
+        usage: None,
+        run_id: None,
+    }
+}
+
+fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
+    ResultReport {
+        phase,
+        outcome: Outcome::Failure,
+        pr_url: None,
+        comments: Vec::new(),
+        failure_reason: Some(failure.reason.clone()),
+        failure_code: failure.code,
+        unresolved: Vec::new(),
+        usage: None,
+        run_id: None,
+    }
+}
+
+fn redacted(console: &Console, failure: Failure) -> Failure {
+    Failure {
+        reason: super::text::visible(&console.redact(&failure.reason)),
+        ..failure
+    }
+}
+
+async fn tell(
+    client: &Client,
+    callback: Option<&Callback>,
+    report: &ResultReport,
+    console: &Console,
+) {
+    match &report.failure_reason {
+        None => console.say("the run succeeded"),
+        Some(reason) => {
+            console.say("the run failed");
+            reason.lines().for_each(|line| console.say(line));
+        }
+    }
+    let Some(callback) = callback else {
+        return;
+    };
+    if let Err(error) = callback::deliver(client, callback, report).await {
+        console.say(&format!("the result could not be delivered: {error}"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Fetches the repository and finds out where to begin.
+//!
+//! Three things may be found on the host: no branch, then it begins at the base; a branch of ours,
+//! from an earlier dispatch or for an open pull request, then it continues there; or the very commit
+//! of this dispatch, because the machine died after the push, then no work is done twice.
+
+use serde_json::json;
+
+use crate::domain::mapping::Provider;
+use crate::domain::report::FailureCode;
+use crate::domain::secret::Secret;
+use crate::pipeline::git::GitError;
+use crate::pipeline::pull_request;
+use crate::pipeline::repo_config::{RepoConfig, RepoConfigError};
+use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
+
+pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    run.git.init().await.map_err(failed)?;
+    let access = run.open_access().await?;
+    fetch(run, access.token.as_ref()).await?;
+    if run.found.already_pushed
+        && let Some(pull) = open_pull(run, &access).await?
+    {
+        run.console
+            .say("an earlier attempt of this dispatch had opened the pull request");
+        let outputs =
+            json!({ "branch": run.config.branch, "prUrl": pull.url, "prNumber": pull.number });
+        run.found.pull = Some(pull);
+        return Ok(StepOutcome::Settled(outputs));
+    }
+    drop(access);
+    read_config(run).await?;
+    run.git
+        .checkout(&run.config.branch, &run.found.start)
+        .await
+        .map_err(failed)?;
+    run.git.copy_for_agent().await.map_err(failed)?;
+    Ok(StepOutcome::Passed(json!({
+        "branch": run.config.branch,
+        "base": run.found.base,
+        "start": run.found.start,
+        "continued": run.found.seen.is_some(),
+    })))
+}
+
+/// Fetches base and branch, and decides where the work begins.
+async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
+    let (git, branch) = (&run.git, run.config.branch.as_str());
+    if branch == run.base_branch {
+        return Err(Failure::new(
+            FailureCode::CloneFailed,
+            format!("the branch to work on, {branch}, is the base branch itself"),
+        ));
+    }
+    let seen = git.remote_head(token, branch).await.map_err(failed)?;
+    if seen.is_none()
+        && let Some(number) = run.config.pr_number
+    {
+        return Err(Failure::new(
+            FailureCode::CloneFailed,
+            format!("the branch {branch} of pull request #{number} is gone"),
+        ));
+    }
+    let mut branches = vec![run.base_branch.as_str()];
+    branches.extend(seen.is_some().then_some(branch));
+    git.fetch(token, &branches).await.map_err(failed)?;
+    let base = git
+        .resolve(&format!("refs/remotes/origin/{}", run.base_branch))
+        .await
+        .map_err(failed)?;
+    let Some(seen) = seen else {
+        run.found.start.clone_from(&base);
+        run.found.fork_point.clone_from(&base);
+        run.found.base = base;
+        return Ok(());
+    };
+    // The branch may have moved between the two questions; what was fetched counts.
+    let tip = git
+        .resolve(&format!("refs/remotes/origin/{branch}"))
+        .await
+        .map_err(failed)?;
+    let mut fork_point = git.merge_base(&base, &tip).await.map_err(failed)?;
+    if fork_point.is_none() {
+        git.deepen(token, &branches).await.map_err(failed)?;
+        fork_point = git.merge_base(&base, &tip).await.map_err(failed)?;
+    }
+    let fork_point = fork_point.unwrap_or_else(|| base.clone());
+    let messages = git.messages(&fork_point, &tip).await.map_err(failed)?;
+    let ours = messages.contains(pull_request::TRAILER);
+    if run.config.pr_number.is_none() && tip != fork_point && !ours {
+        return Err(Failure::new(
+            FailureCode::CloneFailed,
+            format!("the branch {branch} exists and holds commits of somebody else"),
+        ));
+    }
+    run.found.already_pushed = messages
+        .lines()
+        .any(|line| line.trim() == pull_request::trailer(run));
+    run.found.seen = Some(if tip.is_empty() { seen } else { tip.clone() });
+    run.found.start = tip;
+    run.found.fork_point = fork_point;
+    run.found.base = base;
+    Ok(())
+}
+
+async fn open_pull(
+    run: &Run,
+    access: &crate::pipeline::callback::RepoAccess,
+) -> Result<Option<PullRef>, Failure> {
+    let pull = run
+        .host(access)?
+        .open_pull(&run.repo, &run.config.branch)
+        .await
+        .map_err(Failure::other)?;
+    Ok(pull.map(|pull| PullRef {
+        number: pull.number,
+        url: pull.url,
+    }))
+}
+
+async fn read_config(run: &mut Run) -> Result<(), Failure> {
+    let config =
+        RepoConfig::read(&run.git, &run.found.base)
+            .await
+            .map_err(|error| match error {
+                RepoConfigError::Git(error) => failed(error),
+                RepoConfigError::FrontMatter(_) => Failure::new(FailureCode::SetupFailed, error),
+            })?;
+    run.agent.model.clone_from(&config.model);
+    if matches!(run.config.provider, Provider::Cloud { .. }) && config.model.is_none() {
+        return Err(Failure::new(
+            FailureCode::SetupFailed,
+            "WORKFLOW.md names no model: the provider cloud has no default; set model: in its front matter",
+        ));
+    }
+    run.found.repo_config = config;
+    Ok(())
+}
+
+/// The spec's words for whatever went wrong here.
+fn failed(error: GitError) -> Failure {
+    let reason = match &error {
+        GitError::Failed { code, said, .. } => format!("git clone failed (exit {code}): {said}"),
+        other => format!("git clone failed: {other}"),
+    };
+    Failure::new(FailureCode::CloneFailed, reason)
+}

@@ -1,0 +1,22 @@
+//! Runs the repository's own setup script before the model starts.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::own_script;
+use crate::domain::report::FailureCode;
+use crate::pipeline::run::{Failure, Run, StepOutcome};
+
+/// How long may it take?
+const TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    let Some(script) = run.found.repo_config.setup.clone() else {
+        return Ok(StepOutcome::Skipped("WORKFLOW.md names no setup script"));
+    };
+    own_script(run, "setup script of WORKFLOW.md", &script, TIMEOUT)
+        .await
+        .map_err(|reason| Failure::new(FailureCode::SetupFailed, reason))?;
+    Ok(StepOutcome::Passed(json!({})))
+}

@@ -1,0 +1,189 @@
+//! A workflow file, read as far as a dispatch and its jobs need it.
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+
+/// How many inputs a file may declare.
+const INPUTS_MAX: usize = 25;
+
+pub(crate) struct Workflow {
+    pub name: Option<String>,
+    pub run_name: Option<String>,
+    pub inputs: Vec<Input>,
+    pub env: Map<String, Value>,
+    pub permissions: Option<Value>,
+    pub jobs: Vec<Job>,
+}
+
+pub(crate) struct Input {
+    pub name: String,
+    pub required: bool,
+    pub default: Option<Value>,
+    pub kind: String,
+    pub options: Vec<String>,
+}
+
+pub(crate) struct Job {
+    pub id: String,
+    pub name: Option<String>,
+    pub condition: Option<String>,
+    pub needs: Vec<String>,
+    pub env: Map<String, Value>,
+    pub outputs: Map<String, Value>,
+    pub permissions: Option<Value>,
+    pub timeout_minutes: Option<Value>,
+    pub steps: Vec<Step>,
+    pub shell: Option<String>,
+    pub workdir: Option<String>,
+}
+
+pub(crate) struct Step {
+    pub id: Option<String>,
+    pub name: Option<String>,
+    pub condition: Option<String>,
+    pub run: Option<String>,
+    pub uses: Option<String>,
+    pub env: Map<String, Value>,
+    pub shell: Option<String>,
+    pub workdir: Option<String>,
+    pub continue_on_error: bool,
+}
+
+impl Workflow {
+    /// Reads a file; the error is what the host puts behind `failed to parse workflow: `.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let root: Value = serde_saphyr::from_str(text).context("invalid YAML")?;
+        let dispatch = match &root["on"] {
+            Value::String(event) if event == "workflow_dispatch" => Value::Null,
+            Value::Array(events) if events.iter().any(|e| e == "workflow_dispatch") => Value::Null,
+            Value::Object(events) if events.contains_key("workflow_dispatch") => {
+                events["workflow_dispatch"].clone()
+            }
+            _ => bail!("Workflow does not have 'workflow_dispatch' trigger"),
+        };
+        let inputs: Vec<Input> = pairs(&dispatch["inputs"]).map(input).collect();
+        if inputs.len() > INPUTS_MAX {
+            bail!("you may only define up to {INPUTS_MAX} inputs");
+        }
+        let jobs: Vec<Job> = pairs(&root["jobs"]).map(job).collect();
+        if jobs.is_empty() {
+            bail!("No jobs defined in `jobs`");
+        }
+        Ok(Self {
+            name: text_of(&root["name"]),
+            run_name: text_of(&root["run-name"]),
+            inputs,
+            env: map(&root["env"]),
+            permissions: present(&root["permissions"]),
+            jobs,
+        })
+    }
+
+    /// All declared inputs with what was sent, else the default, else nothing: as strings, the way
+    /// the event carries them.
+    pub fn event_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
+        let value = |input: &Input| {
+            let value = sent.get(&input.name).or(input.default.as_ref());
+            Value::String(value.map(plain).unwrap_or_default())
+        };
+        let inputs = self.inputs.iter();
+        inputs
+            .map(|input| (input.name.clone(), value(input)))
+            .collect()
+    }
+
+    /// The same for the `inputs` context, where booleans and numbers have their types.
+    pub fn typed_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
+        let mut values = self.event_inputs(sent);
+        for input in &self.inputs {
+            let Some(value) = values.get_mut(&input.name) else {
+                continue;
+            };
+            let text = value.as_str().unwrap_or_default();
+            let typed = match input.kind.as_str() {
+                "boolean" => Some(Value::Bool(text == "true")),
+                "number" => serde_json::from_str(text).ok().filter(Value::is_number),
+                _ => None,
+            };
+            if let Some(typed) = typed {
+                *value = typed;
+            }
+        }
+        values
+    }
+}
+
+fn input((name, value): (&String, &Value)) -> Input {
+    Input {
+        name: name.clone(),
+        required: value["required"] == Value::Bool(true),
+        default: present(&value["default"]),
+        kind: text_of(&value["type"]).unwrap_or_else(|| "string".into()),
+        options: list(&value["options"]),
+    }
+}
+
+fn job((id, value): (&String, &Value)) -> Job {
+    let steps = value["steps"].as_array();
+    let run = &value["defaults"]["run"];
+    Job {
+        id: id.clone(),
+        name: text_of(&value["name"]),
+        condition: text_of(&value["if"]),
+        needs: list(&value["needs"]),
+        env: map(&value["env"]),
+        outputs: map(&value["outputs"]),
+        permissions: present(&value["permissions"]),
+        timeout_minutes: present(&value["timeout-minutes"]),
+        steps: steps.into_iter().flatten().map(step).collect(),
+        shell: text_of(&run["shell"]),
+        workdir: text_of(&run["working-directory"]),
+    }
+}
+
+fn step(value: &Value) -> Step {
+    Step {
+        id: text_of(&value["id"]),
+        name: text_of(&value["name"]),
+        condition: text_of(&value["if"]),
+        run: text_of(&value["run"]),
+        uses: text_of(&value["uses"]),
+        env: map(&value["env"]),
+        shell: text_of(&value["shell"]),
+        workdir: text_of(&value["working-directory"]),
+        continue_on_error: value["continue-on-error"] == Value::Bool(true),
+    }
+}
+
+fn pairs(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn map(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn list(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Null => Vec::new(),
+        single => vec![plain(single)],
+    }
+}
+
+fn present(value: &Value) -> Option<Value> {
+    (!value.is_null()).then(|| value.clone())
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    present(value).map(|value| plain(&value))
+}
+
+/// A value as text without quotes around strings.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}

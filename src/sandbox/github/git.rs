@@ -1,0 +1,344 @@
+//! Git on a bare repository, by the real program.
+//!
+//! The caller's own git configuration never takes part: what a stand-in host does must not depend
+//! on whose machine it runs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, bail};
+
+/// One bare repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Git {
+    pub dir: PathBuf,
+}
+
+/// One entry of a directory listing.
+pub(crate) struct Entry {
+    pub mode: String,
+    pub kind: String,
+    pub sha: String,
+    pub size: u64,
+    pub path: String,
+}
+
+/// One commit as the log tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitSnapshot {
+    pub sha: String,
+    pub author: String,
+    pub email: String,
+    /// The whole message.
+    pub message: String,
+}
+
+/// One file of a difference.
+pub(crate) struct Changed {
+    pub path: String,
+    pub status: String,
+    pub added: u64,
+    pub removed: u64,
+    pub patch: String,
+}
+
+/// A git that reads no configuration but the repository's.
+pub(crate) fn command(dir: &Path) -> Command {
+    let mut command = Command::new("git");
+    for name in [
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PROTOCOL",
+    ] {
+        command.env_remove(name);
+    }
+    command
+        .current_dir(dir)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+impl Git {
+    /// Opens the repository, made when it is new.
+    pub fn init(dir: PathBuf, default_branch: &str) -> anyhow::Result<Self> {
+        let git = Self { dir };
+        if git.dir.join("HEAD").exists() {
+            return Ok(git);
+        }
+        std::fs::create_dir_all(&git.dir)
+            .with_context(|| format!("making {}", git.dir.display()))?;
+        git.text(&["init", "--bare", "--quiet", "--template=", "."])?;
+        for (key, value) in [
+            ("gc.auto", "0"),
+            ("receive.autogc", "false"),
+            ("uploadpack.allowFilter", "true"),
+            ("uploadpack.allowAnySHA1InWant", "true"),
+            ("core.logAllRefUpdates", "false"),
+        ] {
+            git.text(&["config", key, value])?;
+        }
+        git.text(&[
+            "symbolic-ref",
+            "HEAD",
+            &format!("refs/heads/{default_branch}"),
+        ])?;
+        Ok(git)
+    }
+
+    pub fn run(
+        &self,
+        args: &[&str],
+        input: Option<&[u8]>,
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Output> {
+        let mut command = command(&self.dir);
+        command.args(args).envs(env.iter().copied());
+        feed(command, input).with_context(|| format!("git {}", args.join(" ")))
+    }
+
+    pub fn bytes(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
+        self.ask(args, None, &[])
+    }
+
+    pub fn text(&self, args: &[&str]) -> anyhow::Result<String> {
+        Ok(String::from_utf8_lossy(&self.bytes(args)?)
+            .trim_end()
+            .to_owned())
+    }
+
+    fn ask(
+        &self,
+        args: &[&str],
+        input: Option<&[u8]>,
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Vec<u8>> {
+        let output = self.run(args, input, env)?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            bail!("git {}: {}", args.join(" "), why.trim());
+        }
+        Ok(output.stdout)
+    }
+
+    fn ask_text(
+        &self,
+        args: &[&str],
+        input: Option<&[u8]>,
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<String> {
+        Ok(String::from_utf8_lossy(&self.ask(args, input, env)?)
+            .trim_end()
+            .to_owned())
+    }
+
+    /// The commit a branch, tag or SHA stands for.
+    pub fn rev(&self, name: &str) -> Option<String> {
+        if name.is_empty() || name.starts_with('-') {
+            return None;
+        }
+        ["refs/heads/", "refs/tags/", ""].iter().find_map(|prefix| {
+            let spec = format!("{prefix}{name}^{{commit}}");
+            self.text(&["rev-parse", "--verify", "--quiet", &spec]).ok()
+        })
+    }
+
+    pub fn branch(&self, name: &str) -> Option<String> {
+        let spec = format!("refs/heads/{name}^{{commit}}");
+        self.text(&["rev-parse", "--verify", "--quiet", &spec]).ok()
+    }
+
+    /// A file's bytes at a commit.
+    pub fn file(&self, at: &str, path: &str) -> Option<Vec<u8>> {
+        let spec = format!("{at}:{path}");
+        let kind = self.text(&["cat-file", "-t", &spec]).ok()?;
+        (kind == "blob").then(|| self.bytes(&["cat-file", "blob", &spec]).ok())?
+    }
+
+    /// The entry at a path, or the entries of the directory there.
+    pub fn list(&self, at: &str, path: &str) -> anyhow::Result<Vec<Entry>> {
+        let tree = format!("{at}:{path}");
+        let out = self.text(&["ls-tree", "-l", &tree])?;
+        Ok(out.lines().filter_map(entry).collect())
+    }
+
+    pub fn entry(&self, at: &str, path: &str) -> Option<Entry> {
+        let out = self.text(&["ls-tree", "-l", at, "--", path]).ok()?;
+        out.lines().find_map(entry)
+    }
+
+    /// Newest first; `range` is a revision or `a..b`.
+    pub fn log(&self, range: &str) -> Vec<CommitSnapshot> {
+        let out = self.text(&["log", "--format=%H%x1f%an%x1f%ae%x1f%B%x1e", range, "--"]);
+        let out = out.unwrap_or_default();
+        out.split('\u{1e}')
+            .filter_map(|record| {
+                let mut parts = record.trim_start().splitn(4, '\u{1f}');
+                Some(CommitSnapshot {
+                    sha: parts.next().filter(|sha| !sha.is_empty())?.to_owned(),
+                    author: parts.next()?.to_owned(),
+                    email: parts.next()?.to_owned(),
+                    message: parts.next()?.trim_end().to_owned(),
+                })
+            })
+            .collect()
+    }
+
+    pub fn merge_base(&self, a: &str, b: &str) -> Option<String> {
+        self.text(&["merge-base", a, b]).ok()
+    }
+
+    /// What changed from `a` to `b`.
+    pub fn changes(&self, a: &str, b: &str) -> anyhow::Result<Vec<Changed>> {
+        let names = self.text(&["diff", "--no-renames", "--name-status", a, b, "--"])?;
+        let mut changes = Vec::new();
+        for line in names.lines() {
+            let Some((status, path)) = line.split_once('\t') else {
+                continue;
+            };
+            let numbers = self.text(&["diff", "--no-renames", "--numstat", a, b, "--", path])?;
+            let mut numbers = numbers.split_whitespace().map(|n| n.parse().unwrap_or(0));
+            let patch = self.text(&["diff", "--no-renames", a, b, "--", path])?;
+            changes.push(Changed {
+                path: path.to_owned(),
+                status: match status {
+                    "A" => "added",
+                    "D" => "removed",
+                    _ => "modified",
+                }
+                .to_owned(),
+                added: numbers.next().unwrap_or(0),
+                removed: numbers.next().unwrap_or(0),
+                patch: patch
+                    .find("@@")
+                    .map(|at| patch[at..].to_owned())
+                    .unwrap_or_default(),
+            });
+        }
+        Ok(changes)
+    }
+
+    pub fn blob(&self, content: &[u8]) -> anyhow::Result<String> {
+        self.ask_text(&["hash-object", "-w", "--stdin"], Some(content), &[])
+    }
+
+    /// A tree: `base` with these entries put over it; an entry without SHA is taken out.
+    pub fn tree(
+        &self,
+        base: Option<&str>,
+        entries: &[(String, String, Option<String>)],
+    ) -> anyhow::Result<String> {
+        let index = tempfile::NamedTempFile::new_in(&self.dir)?;
+        let path = index.path().with_extension("index");
+        let path_text = path.to_string_lossy().into_owned();
+        let env = [("GIT_INDEX_FILE", path_text.as_str())];
+        if let Some(base) = base {
+            self.ask(&["read-tree", base], None, &env)?;
+        }
+        let mut lines = String::new();
+        for (path, mode, sha) in entries {
+            let zero = "0".repeat(40);
+            let (mode, sha) = match sha {
+                Some(sha) => (mode.as_str(), sha),
+                None => ("0", &zero),
+            };
+            lines.push_str(&format!("{mode} {sha}\t{path}\n"));
+        }
+        self.ask(
+            &["update-index", "--add", "--index-info"],
+            Some(lines.as_bytes()),
+            &env,
+        )?;
+        let tree = self.ask_text(&["write-tree"], None, &env);
+        // Best effort: a stray index file in the bare repository harms nobody.
+        let _ = std::fs::remove_file(&path);
+        tree
+    }
+
+    pub fn commit_tree(
+        &self,
+        tree: &str,
+        parents: &[String],
+        message: &str,
+        author: (&str, &str),
+    ) -> anyhow::Result<String> {
+        let mut args = vec!["commit-tree", tree];
+        for parent in parents {
+            args.extend(["-p", parent.as_str()]);
+        }
+        let env = [
+            ("GIT_AUTHOR_NAME", author.0),
+            ("GIT_AUTHOR_EMAIL", author.1),
+            ("GIT_COMMITTER_NAME", author.0),
+            ("GIT_COMMITTER_EMAIL", author.1),
+        ];
+        self.ask_text(&args, Some(message.as_bytes()), &env)
+    }
+
+    pub fn update_ref(&self, name: &str, sha: &str) -> anyhow::Result<()> {
+        self.bytes(&["update-ref", name, sha]).map(drop)
+    }
+
+    /// One commit on a branch with these files written (`None` deletes), and its SHA.
+    pub fn commit(
+        &self,
+        branch: &str,
+        files: &[(&str, Option<&[u8]>)],
+        message: &str,
+        author: (&str, &str),
+    ) -> anyhow::Result<String> {
+        let parent = self.branch(branch);
+        let entries = files
+            .iter()
+            .map(|(path, content)| {
+                let executable = content.is_some_and(|content| content.starts_with(b"#!"));
+                let mode = if executable { "100755" } else { "100644" };
+                let sha = content.map(|content| self.blob(content)).transpose()?;
+                Ok(((*path).to_owned(), mode.to_owned(), sha))
+            })
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let tree = self.tree(parent.as_deref(), &entries)?;
+        let parents: Vec<String> = parent.into_iter().collect();
+        let sha = self.commit_tree(&tree, &parents, message, author)?;
+        self.update_ref(&format!("refs/heads/{branch}"), &sha)?;
+        Ok(sha)
+    }
+}
+
+/// Runs to the end; the input is written from its own thread so that neither pipe can fill up.
+pub(crate) fn feed(mut command: Command, input: Option<&[u8]>) -> anyhow::Result<Output> {
+    let Some(input) = input else {
+        return Ok(command.output()?);
+    };
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let stdin = child.stdin.take();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if let Some(mut stdin) = stdin {
+                // A reader that stops early (a refused push) closes the pipe; its own exit says why.
+                let _ = stdin.write_all(input);
+            }
+        });
+        Ok(child.wait_with_output()?)
+    })
+}
+
+pub(crate) fn entry(line: &str) -> Option<Entry> {
+    let (meta, path) = line.split_once('\t')?;
+    let mut meta = meta.split_whitespace();
+    Some(Entry {
+        mode: meta.next()?.to_owned(),
+        kind: meta.next()?.to_owned(),
+        sha: meta.next()?.to_owned(),
+        size: meta.next()?.parse().unwrap_or(0),
+        path: path.to_owned(),
+    })
+}

@@ -1,0 +1,176 @@
+//! A schema read from its SDL, and the coercion of input values by it.
+
+use std::collections::HashMap;
+
+use async_graphql_parser::types::{BaseType, Type, TypeKind, TypeSystemDefinition};
+use serde_json::{Map, Value};
+
+/// Types by name.
+pub(crate) struct Schema(HashMap<String, Def>);
+
+pub(crate) enum Def {
+    Object(HashMap<String, Field>),
+    /// Answers nothing itself; fragments on concrete types may stand inside it.
+    Interface(HashMap<String, Field>),
+    Input(HashMap<String, Type>),
+    Enum(Vec<String>),
+    Scalar,
+}
+
+pub(crate) struct Field {
+    pub args: HashMap<String, Type>,
+    pub ty: Type,
+}
+
+impl Schema {
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let document = async_graphql_parser::parse_schema(text)?;
+        let mut types = HashMap::new();
+        for definition in document.definitions {
+            if let TypeSystemDefinition::Type(ty) = definition {
+                types.insert(ty.node.name.node.to_string(), def(ty.node.kind));
+            }
+        }
+        Ok(Self(types))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Def> {
+        self.0.get(name)
+    }
+
+    pub fn field(&self, ty: &str, field: &str) -> Option<&Field> {
+        match self.0.get(ty)? {
+            Def::Object(fields) | Def::Interface(fields) => fields.get(field),
+            _ => None,
+        }
+    }
+
+    pub fn is_leaf(&self, ty: &str) -> bool {
+        matches!(self.0.get(ty), None | Some(Def::Scalar | Def::Enum(_)))
+    }
+
+    /// Checks a value against an input type; the error is the vendor library's own wording.
+    pub fn coerce(&self, ty: &Type, value: &Value) -> Result<Value, String> {
+        if value.is_null() {
+            return if ty.nullable {
+                Ok(Value::Null)
+            } else {
+                Err(format!("Expected value of type \"{ty}\", found null."))
+            };
+        }
+        match (&ty.base, value) {
+            (BaseType::List(inner), Value::Array(items)) => items
+                .iter()
+                .map(|item| self.coerce(inner, item))
+                .collect::<Result<_, _>>()
+                .map(Value::Array),
+            (BaseType::List(inner), single) => Ok(Value::Array(vec![self.coerce(inner, single)?])),
+            (BaseType::Named(name), value) => self.coerce_named(name, value),
+        }
+    }
+
+    fn coerce_named(&self, name: &str, value: &Value) -> Result<Value, String> {
+        let cannot = || Err(format!("{name} cannot represent value: {value}"));
+        match self.0.get(name) {
+            Some(Def::Input(fields)) => match value.as_object() {
+                Some(object) => self.coerce_object(name, fields, object),
+                None => Err(format!("Expected type \"{name}\" to be an object.")),
+            },
+            Some(Def::Enum(values)) => match value.as_str() {
+                Some(text) if values.iter().any(|known| known == text) => Ok(value.clone()),
+                _ => Err(format!("Value {value} does not exist in \"{name}\" enum.")),
+            },
+            Some(_) => Ok(value.clone()),
+            None => match (name, value) {
+                ("String", Value::String(_))
+                | ("ID", Value::String(_))
+                | ("Boolean", Value::Bool(_))
+                | ("Float", Value::Number(_)) => Ok(value.clone()),
+                ("Int", Value::Number(number)) if number.is_i64() => Ok(value.clone()),
+                ("ID", Value::Number(number)) => Ok(Value::String(number.to_string())),
+                _ => cannot(),
+            },
+        }
+    }
+
+    fn coerce_object(
+        &self,
+        name: &str,
+        fields: &HashMap<String, Type>,
+        object: &Map<String, Value>,
+    ) -> Result<Value, String> {
+        let mut out = Map::new();
+        for (key, value) in object {
+            let ty = fields
+                .get(key)
+                .ok_or_else(|| format!("Field \"{key}\" is not defined by type \"{name}\"."))?;
+            out.insert(key.clone(), self.coerce(ty, value)?);
+        }
+        let missing = fields
+            .iter()
+            .find(|(key, ty)| !ty.nullable && !object.contains_key(*key));
+        match missing {
+            Some((key, ty)) => Err(format!(
+                "Field \"{key}\" of required type \"{ty}\" was not provided."
+            )),
+            None => Ok(Value::Object(out)),
+        }
+    }
+}
+
+/// The named type under all lists.
+pub(crate) fn named(ty: &Type) -> &str {
+    match &ty.base {
+        BaseType::Named(name) => name,
+        BaseType::List(inner) => named(inner),
+    }
+}
+
+fn def(kind: TypeKind) -> Def {
+    match kind {
+        TypeKind::Object(object) => Def::Object(fields(object.fields)),
+        TypeKind::Interface(interface) => Def::Interface(fields(interface.fields)),
+        TypeKind::InputObject(input) => Def::Input(
+            input
+                .fields
+                .into_iter()
+                .map(|field| (field.node.name.node.to_string(), optional(field.node)))
+                .collect(),
+        ),
+        TypeKind::Enum(values) => Def::Enum(
+            values
+                .values
+                .iter()
+                .map(|value| value.node.value.node.to_string())
+                .collect(),
+        ),
+        TypeKind::Scalar | TypeKind::Union(_) => Def::Scalar,
+    }
+}
+
+fn fields(
+    fields: Vec<async_graphql_parser::Positioned<async_graphql_parser::types::FieldDefinition>>,
+) -> HashMap<String, Field> {
+    fields
+        .into_iter()
+        .map(|field| {
+            let field = field.node;
+            let args = field
+                .arguments
+                .into_iter()
+                .map(|arg| (arg.node.name.node.to_string(), optional(arg.node)))
+                .collect();
+            let ty = field.ty.node;
+            (field.name.node.to_string(), Field { args, ty })
+        })
+        .collect()
+}
+
+/// An input with a default may be left out, whatever its type says.
+fn optional(input: async_graphql_parser::types::InputValueDefinition) -> Type {
+    let nullable = input.ty.node.nullable || input.default_value.is_some();
+    Type {
+        nullable,
+        ..input.ty.node
+    }
+}

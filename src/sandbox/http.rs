@@ -1,0 +1,123 @@
+//! Requests and answers as the vendors handle them: whole bodies, plain strings, no framework.
+//!
+//! Vendors are synchronous code (they lock, write files and run git); the town calls them from the
+//! blocking pool, so nothing here knows about async.
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use serde_json::Value;
+
+/// One request after its vendor prefix has been taken off the path.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub method: String,
+    /// Percent-encoded path below the vendor's prefix, without the query.
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Request {
+    /// Path segments, percent-decoded one by one so that an encoded slash stays inside its segment.
+    pub fn segments(&self) -> Vec<String> {
+        self.path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .map(percent_decode)
+            .collect()
+    }
+
+    pub fn param(&self, name: &str) -> Option<String> {
+        self.query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (percent_decode(key) == name).then(|| percent_decode(&value.replace('+', " ")))
+        })
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The body as JSON; an empty body counts as an empty object, as the vendors take it.
+    pub fn json(&self) -> Option<Value> {
+        if self.body.is_empty() {
+            return Some(Value::Object(serde_json::Map::new()));
+        }
+        serde_json::from_slice(&self.body).ok()
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
+        Self {
+            status,
+            headers: vec![("content-type".into(), content_type.into())],
+            body: body.into(),
+        }
+    }
+
+    pub fn json(status: u16, value: &Value) -> Self {
+        Self::new(status, "application/json; charset=utf-8", value.to_string())
+    }
+
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        Self::new(status, "text/plain; charset=utf-8", text.into())
+    }
+
+    pub fn empty(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    pub fn header(mut self, name: &str, value: impl ToString) -> Self {
+        self.headers.push((name.to_owned(), value.to_string()));
+        self
+    }
+}
+
+pub(crate) fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = text
+            .get(at + 1..at + 3)
+            .filter(|_| bytes[at] == b'%')
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        match hex {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Escapes what has a meaning inside a query value.
+pub(crate) fn percent_encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' | b'/' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}

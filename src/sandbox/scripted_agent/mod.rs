@@ -1,0 +1,293 @@
+//! A stand-in for the agent CLI: same flags, same event stream, scripted instead of thinking.
+//!
+//! It finds the script of the ticket named in its prompt and plays the next pass of it. Where the
+//! real CLI is dangerous to its caller (project settings, permissions, exit codes that lie), so is
+//! this one; a test that plants something hostile fails if the caller forgets a flag.
+
+mod flags;
+mod play;
+mod project;
+mod script;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+pub use self::script::{Pass, Review, Script, Step};
+
+use self::flags::Flags;
+use self::play::{Player, Stop};
+use self::project::{Env, Project};
+use self::stream::{End, Stream};
+
+/// What the CLI finds around it when it is called.
+pub(crate) struct Scene<'a> {
+    pub args: Vec<String>,
+    pub stdin: String,
+    pub cwd: PathBuf,
+    pub env: Env,
+    pub root: bool,
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+}
+
+/// Entry of the hidden subcommand: `--scripts DIR` and then the real CLI's own flags.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut stdin = String::new();
+    if !std::io::stdin().is_terminal() {
+        // A prompt that is not text counts as none, which is refused below.
+        let _ = std::io::stdin().read_to_string(&mut stdin);
+    }
+    let lossy = |text: OsString| text.to_string_lossy().into_owned();
+    let scene = Scene {
+        args: args.into_iter().map(lossy).collect(),
+        stdin,
+        cwd: std::env::current_dir().unwrap_or_default(),
+        env: std::env::vars_os()
+            .map(|(k, v)| (lossy(k), lossy(v)))
+            .collect(),
+        root: rustix::process::geteuid().is_root(),
+        out: &mut std::io::stdout(),
+        err: &mut std::io::stderr(),
+    };
+    ExitCode::from(play(scene))
+}
+
+/// Plays one call and answers its exit code.
+pub(crate) fn play(mut scene: Scene<'_>) -> u8 {
+    let flags = match Flags::parse(std::mem::take(&mut scene.args)) {
+        Ok(flags) => flags,
+        Err(message) => return refuse(&mut scene, &message),
+    };
+    if flags.has("--version") {
+        return say(&mut scene, "2.1.197 (Claude Code)");
+    }
+    if flags.has("--help") {
+        return say(&mut scene, "Usage: claude [options] [command] [prompt]");
+    }
+    if let Some(message) = objection(&flags, &scene) {
+        return refuse(&mut scene, &message);
+    }
+    call(&flags, scene).unwrap_or(1)
+}
+
+fn say(scene: &mut Scene<'_>, text: &str) -> u8 {
+    u8::from(writeln!(scene.out, "{text}").is_err())
+}
+
+fn refuse(scene: &mut Scene<'_>, message: &str) -> u8 {
+    // Nobody listening to standard error is no reason to end differently.
+    let _ = writeln!(scene.err, "{message}");
+    1
+}
+
+fn prompt(flags: &Flags, scene: &Scene<'_>) -> String {
+    let mut parts = vec![scene.stdin.clone()];
+    parts.extend(flags.positional.iter().cloned());
+    parts.retain(|part| !part.trim().is_empty());
+    parts.join("\n")
+}
+
+/// Why the real CLI would not even start.
+fn objection(flags: &Flags, scene: &Scene<'_>) -> Option<String> {
+    let sandboxed = scene.env.get("IS_SANDBOX").is_some_and(|flag| flag == "1");
+    let bypass = flags.has("--dangerously-skip-permissions")
+        || flags.value("--permission-mode") == Some("bypassPermissions");
+    let schema = flags.value("--json-schema");
+    let files = ["--append-system-prompt-file", "--system-prompt-file"];
+    let missing = files
+        .iter()
+        .filter_map(|flag| flags.value(flag))
+        .find(|file| !scene.cwd.join(file).exists());
+    let modes = [
+        "acceptEdits",
+        "auto",
+        "bypassPermissions",
+        "default",
+        "dontAsk",
+        "plan",
+    ];
+    if let Some(mode) = flags
+        .value("--permission-mode")
+        .filter(|mode| !modes.contains(mode))
+    {
+        return Some(format!(
+            "error: option '--permission-mode <mode>' argument '{mode}' is invalid. Allowed choices are {}.",
+            modes.join(", ")
+        ));
+    }
+    if !flags.has("--print") {
+        return Some("Error: the stand-in agent only plays --print".into());
+    }
+    if bypass && scene.root && !sandboxed {
+        return Some("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons".into());
+    }
+    if flags.format() == "stream-json" && !flags.has("--verbose") {
+        return Some(
+            "Error: When using --print, --output-format=stream-json requires --verbose".into(),
+        );
+    }
+    if prompt(flags, scene).is_empty() {
+        return Some("Error: Input must be provided either through stdin or as a prompt argument when using --print".into());
+    }
+    if let Some(file) = missing {
+        return Some(format!("Error: System prompt file not found: {file}"));
+    }
+    if schema.is_some_and(|text| serde_json::from_str::<Value>(text).is_err()) {
+        return Some("Error: --json-schema is not valid JSON".into());
+    }
+    None
+}
+
+fn call(flags: &Flags, scene: Scene<'_>) -> anyhow::Result<u8> {
+    let prompt = prompt(flags, &scene);
+    let scripts = PathBuf::from(flags.value("--scripts").unwrap_or("."));
+    let (ticket, script) = find_script(&scripts, &prompt)?;
+    let reviewing = flags.value("--json-schema").is_some();
+    let steps = if reviewing {
+        Vec::new()
+    } else {
+        next_pass(&scripts, &ticket, &script, &prompt)
+    };
+    if matches!(steps.first(), Some(Step::Hang)) {
+        loop {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
+    }
+    let Scene {
+        cwd, mut env, out, ..
+    } = scene;
+    let project = Project::load(flags, &cwd, &mut env);
+    let mut stream = Stream::new(out, flags.format(), flags.value("--model"));
+    let bypass = flags.has("--dangerously-skip-permissions");
+    let mode = if bypass {
+        "bypassPermissions"
+    } else {
+        flags.value("--permission-mode").unwrap_or("default")
+    };
+    let key = key_source(&env);
+    let shown = cwd.to_string_lossy();
+    stream.init(
+        &shown,
+        flags.list("--tools"),
+        mode,
+        key.unwrap_or("none"),
+        &project.server_names(),
+    )?;
+    project.fire("SessionStart", &cwd, &env);
+    project.fire("UserPromptSubmit", &cwd, &env);
+    if key.is_none() {
+        let text = "Not logged in · Please run /login".into();
+        return Ok(stream.end(End::Refused { status: None, text })?);
+    }
+    let ended = if reviewing {
+        review(&mut stream, next_review(&scripts, &ticket, &script))
+    } else {
+        let mut player = Player {
+            flags,
+            cwd: &cwd,
+            env: &env,
+            stream: &mut stream,
+            text: None,
+        };
+        player.play(&steps)
+    };
+    project.fire("Stop", &cwd, &env);
+    match ended {
+        Ok(end) | Err(Stop::End(end)) => Ok(stream.end(end)?),
+        Err(Stop::Exit(code)) => Ok(code),
+        Err(Stop::Broken(error)) => Err(error.into()),
+    }
+}
+
+fn key_source(env: &Env) -> Option<&'static str> {
+    const SOURCES: [&str; 4] = [
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "CLAUDE_CODE_USE_BEDROCK",
+    ];
+    SOURCES
+        .into_iter()
+        .find(|name| env.get(*name).is_some_and(|value| !value.is_empty()))
+}
+
+/// The first ticket named in the prompt that has a script, else `default`, else nothing to do.
+fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)> {
+    let identifier = regex::Regex::new(r"\b[A-Z][A-Z0-9]*-[0-9]+\b")?;
+    let named = identifier.find_iter(prompt).map(|found| found.as_str());
+    for ticket in named.chain(["default"]) {
+        let path = scripts.join(format!("{ticket}.json"));
+        if path.exists() {
+            return Ok((ticket.to_owned(), Script::load(&path)?));
+        }
+    }
+    Ok(("default".into(), Script::default()))
+}
+
+fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec<Step> {
+    let fits = |pass: &&script::Pass| {
+        pass.when
+            .as_ref()
+            .is_none_or(|text| prompt.contains(text.as_str()))
+    };
+    let special = script
+        .passes
+        .iter()
+        .any(|pass| pass.when.is_some() && fits(&pass));
+    let fitting: Vec<&Pass> = script
+        .passes
+        .iter()
+        .filter(|pass| fits(pass) && (pass.when.is_some() || !special))
+        .collect();
+    let kind = if special { "special" } else { "pass" };
+    let turn = count(scripts, ticket, kind);
+    let pass = fitting.get(turn).or(fitting.last());
+    pass.map(|pass| pass.steps.clone()).unwrap_or_default()
+}
+
+fn next_review(scripts: &Path, ticket: &str, script: &Script) -> Review {
+    let turn = count(scripts, ticket, "review");
+    script
+        .reviews
+        .get(turn)
+        .cloned()
+        .unwrap_or_else(Review::approve)
+}
+
+/// How often this was asked before. Calls of one ticket follow each other, so a file will do.
+fn count(scripts: &Path, ticket: &str, kind: &str) -> usize {
+    let path = scripts.join("counts").join(format!("{ticket}.{kind}"));
+    let before = std::fs::read_to_string(&path).ok();
+    let before: usize = before
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    // Where counting is not possible (a read-only mount) every call is the first.
+    let _ = std::fs::create_dir_all(scripts.join("counts"));
+    let _ = std::fs::write(path, (before + 1).to_string());
+    before
+}
+
+fn review(stream: &mut Stream<'_>, review: Review) -> Result<End, Stop> {
+    let Some(output) = review.0 else {
+        let text = "I could not decide.".to_owned();
+        stream.message(Some(&text), None)?;
+        return Ok(End::Done {
+            text,
+            structured: None,
+        });
+    };
+    let id = stream.message(None, Some(("StructuredOutput", &output)))?;
+    stream.tool_result(&id, Ok("Structured output provided successfully".into()))?;
+    stream.message(Some("Reviewed."), None)?;
+    Ok(End::Done {
+        text: json!(output).to_string(),
+        structured: Some(output),
+    })
+}

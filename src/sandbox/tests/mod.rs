@@ -1,0 +1,168 @@
+//! The town as its clients meet it: real HTTP, real git, real processes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod github;
+mod linear;
+mod runs;
+mod whole;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::town::{Town, TownOptions};
+
+const WORKFLOW: &str = r#"
+name: Implement
+run-name: "implement ${{ inputs.issue }} (${{ inputs.dispatch_id }})"
+on:
+  workflow_dispatch:
+    inputs:
+      issue: { required: true, type: string }
+      dispatch_id: { required: false, default: none, type: string }
+      note: { required: false, type: string }
+permissions:
+  contents: write
+  pull-requests: write
+env:
+  GREETING: hello
+jobs:
+  implement:
+    runs-on: ubuntu-latest
+    timeout-minutes: ${{ fromJSON('5') }}
+    steps:
+      - uses: actions/checkout@v5
+      - id: mask
+        run: |
+          note=$(sed -n 's/.*"note": "\(.*\)".*/\1/p' "$GITHUB_EVENT_PATH")
+          echo "::add-mask::$note"
+          echo "shouted=LOUD" >> "$GITHUB_OUTPUT"
+          echo "FROM_ENV=kept" >> "$GITHUB_ENV"
+      - name: Use it
+        if: inputs.issue != '' && steps.mask.outputs.shouted == 'loud'
+        env:
+          CONFIG: ${{ toJSON(inputs) }}
+          KEY: ${{ secrets.MODEL_KEY }}
+          TOKEN: ${{ github.token }}
+        run: |
+          echo "$GREETING ${{ steps.mask.outputs.shouted }} $FROM_ENV $KEY"
+          echo "$CONFIG" > "$RUNNER_TEMP/config.json"
+          env > "$RUNNER_TEMP/env"
+          ${{ inputs.issue == 'SLEEP' && 'sleep 60' || 'true' }}
+          ${{ inputs.issue == 'FAIL' && 'exit 3' || 'true' }}
+      - name: Never
+        if: failure()
+        run: echo mended
+"#;
+
+async fn town(dir: &Path) -> Town {
+    let town = Town::start(TownOptions::new(dir, "/bin/true"))
+        .await
+        .unwrap();
+    town.github().set_start_delay(Duration::from_millis(50));
+    town
+}
+
+fn client() -> reqwest::Client {
+    // A second installation in the same process is refused, and just as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .user_agent("town-tests")
+        .build()
+        .unwrap()
+}
+
+async fn linear(town: &Town, query: &str, variables: Value) -> (u16, Value) {
+    let request = client().post(format!("{}/graphql", town.linear_url()));
+    let request = request.header("authorization", town.linear().key());
+    let answer = request
+        .json(&json!({"query": query, "variables": variables}))
+        .send()
+        .await
+        .unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+async fn github(town: &Town, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let token = town.github().token().to_owned();
+    github_as(town, &token, method, path, body).await
+}
+
+async fn github_as(
+    town: &Town,
+    token: &str,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
+    let url = format!("{}{path}", town.github_api_url());
+    let mut request = client()
+        .request(method.parse().unwrap(), url)
+        .bearer_auth(token);
+    if let Some(body) = body {
+        request = request.json(&body);
+    }
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    (
+        status,
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default(),
+    )
+}
+
+async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < give_up, "waited too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn seed(town: &Town) -> super::Repo {
+    let repo = town.github().repo("acme", "shop");
+    let files = [
+        ("README.md", "shop\n"),
+        (".github/workflows/implement.yml", WORKFLOW),
+    ];
+    repo.seed(&files, "Open the shop").unwrap();
+    repo.secret("MODEL_KEY", "sk-very-secret");
+    repo
+}
+
+async fn dispatch(town: &Town, inputs: Value) -> u64 {
+    let path = "/repos/acme/shop/actions/workflows/implement.yml/dispatches";
+    let body = json!({"ref": "main", "inputs": inputs, "return_run_details": true});
+    let (status, answer) = github(town, "POST", path, Some(body)).await;
+    assert_eq!(status, 200, "{answer}");
+    answer["workflow_run_id"].as_u64().unwrap()
+}
+
+fn git(dir: &Path, args: &[&str]) -> (bool, String) {
+    let output = Command::new("git")
+        .args([
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.com",
+            "-c",
+            "credential.helper=",
+        ])
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .output()
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (output.status.success(), text)
+}

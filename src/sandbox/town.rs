@@ -1,0 +1,246 @@
+//! The town itself: opens the vendors, keeps the port, starts and stops.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::chat::Chat;
+use super::faults::{Dial, Faults, Vendor};
+use super::github::{self, GitHub, Setup};
+use super::linear::Linear;
+use super::requests::RequestLog;
+use super::serve;
+use super::state::{lock, replace};
+
+/// How long a start waits for a port that a dying predecessor still holds.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many requests are worked on at once.
+const AT_WORK_MAX: u32 = 256;
+
+/// How a town is set up. `TownOptions::new` fills in everything but the folder and the program.
+#[derive(Clone, Debug)]
+pub struct TownOptions {
+    /// All state lives here.
+    pub dir: PathBuf,
+    /// What jobs find as `agent-implement`, and what plays the agent.
+    pub program: PathBuf,
+    /// `None` takes the port of the last time in this folder, else a free one.
+    pub port: Option<u16>,
+    /// Private key (PKCS#1 or PKCS#8 PEM) of the App whose JWTs are accepted.
+    pub app_key_pem: Option<String>,
+    pub app_id: u64,
+    /// Also the name of its bot account.
+    pub app_slug: String,
+    /// The personal token of the repository host that may do everything.
+    pub github_token: String,
+    pub linear_key: String,
+    /// Seed of the fault dials.
+    pub seed: u64,
+    /// How the dials stand at the start; nothing goes wrong otherwise.
+    pub dials: Vec<(Vendor, Dial)>,
+}
+
+impl TownOptions {
+    pub fn new(dir: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            program: program.into(),
+            port: None,
+            app_key_pem: None,
+            app_id: 1,
+            app_slug: "agent-implement".into(),
+            github_token: "sandbox-token".into(),
+            linear_key: "lin_api_sandbox".into(),
+            seed: 0x5eed,
+            dials: Vec::new(),
+        }
+    }
+}
+
+/// A running town. Clones are the same town.
+#[derive(Clone)]
+pub struct Town {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub dir: PathBuf,
+    pub port: u16,
+    pub linear: Linear,
+    pub github: GitHub,
+    pub chat: Chat,
+    pub faults: [Faults; 4],
+    pub requests: RequestLog,
+    /// One permit a vendor at work; a stop takes them all, so that nothing is written after it.
+    pub at_work: Arc<Semaphore>,
+    server: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Town {
+    /// Opens the town of this folder, or founds one there, and lets it answer. Runs that were
+    /// going on when it was last stopped or killed go on being watched.
+    pub async fn start(options: TownOptions) -> anyhow::Result<Self> {
+        let dir = &options.dir;
+        std::fs::create_dir_all(dir.join("scripts"))
+            .with_context(|| format!("making {}", dir.display()))?;
+        let dir = dir.canonicalize()?;
+        let listener = listen(&dir, options.port).await?;
+        let port = listener.local_addr()?.port();
+        replace(&dir.join("port"), port.to_string().as_bytes())?;
+        github::install_tools(&dir.join("bin"), &options.program, &dir.join("scripts"))?;
+        let base = format!("http://127.0.0.1:{port}");
+        let inner = Arc::new(Inner {
+            port,
+            linear: Linear::open(&dir, format!("{base}/linear"), &options.linear_key)?,
+            github: GitHub::open(Setup {
+                dir: dir.clone(),
+                api: format!("{base}/github/api/v3"),
+                server: format!("{base}/github"),
+                static_token: options.github_token,
+                app_id: options.app_id,
+                app_slug: options.app_slug,
+                app_key_pem: options.app_key_pem,
+            })?,
+            chat: Chat::open(&dir)?,
+            faults: std::array::from_fn(|at| Faults::seeded(options.seed ^ at as u64)),
+            requests: RequestLog::default(),
+            at_work: Arc::new(Semaphore::new(AT_WORK_MAX as usize)),
+            server: Mutex::new(None),
+            dir,
+        });
+        for (vendor, dial) in options.dials {
+            inner.faults[vendor as usize].set(dial);
+        }
+        let server = tokio::spawn(serve::accept(listener, Arc::downgrade(&inner)));
+        *lock(&inner.server) = Some(server);
+        Ok(Self { inner })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.inner.port
+    }
+
+    fn base(&self) -> String {
+        format!("http://127.0.0.1:{}", self.inner.port)
+    }
+
+    /// Clients post to `{linear_url}/graphql`.
+    pub fn linear_url(&self) -> String {
+        format!("{}/linear", self.base())
+    }
+
+    /// Base of the REST API; GraphQL answers at `{github_api_url}/graphql` and `/github/api/graphql`.
+    pub fn github_api_url(&self) -> String {
+        format!("{}/github/api/v3", self.base())
+    }
+
+    /// Git is at `{github_server_url}/{owner}/{repo}.git`.
+    pub fn github_server_url(&self) -> String {
+        format!("{}/github", self.base())
+    }
+
+    /// An incoming webhook of the first chat vendor.
+    pub fn chat_url(&self) -> String {
+        format!("{}/chat/slack/T000/B000/sandbox", self.base())
+    }
+
+    /// An incoming webhook of the second chat vendor.
+    pub fn teams_url(&self) -> String {
+        format!("{}/chat/teams/sandbox", self.base())
+    }
+
+    pub fn linear(&self) -> &Linear {
+        &self.inner.linear
+    }
+
+    pub fn github(&self) -> &GitHub {
+        &self.inner.github
+    }
+
+    pub fn chat(&self) -> &Chat {
+        &self.inner.chat
+    }
+
+    /// The fault dial of one vendor.
+    pub fn faults(&self, vendor: Vendor) -> &Faults {
+        &self.inner.faults[vendor as usize]
+    }
+
+    /// Every API request so far.
+    pub fn requests(&self) -> &RequestLog {
+        &self.inner.requests
+    }
+
+    /// Where the scripted agent finds its scripts: `Script::save(town.scripts(), "ENG-1")`.
+    pub fn scripts(&self) -> std::path::PathBuf {
+        self.inner.dir.join("scripts")
+    }
+
+    /// The folder of the town's state.
+    pub fn dir(&self) -> &std::path::Path {
+        &self.inner.dir
+    }
+
+    /// Stops answering. Runs go on, and are found again by the next start in the same folder.
+    pub async fn stop(self) {
+        let server = lock(&self.inner.server).take();
+        if let Some(server) = server {
+            server.abort();
+            // Aborted is how it is meant to end.
+            let _ = server.await;
+        }
+        // Nobody closes the semaphore, so the permits come.
+        let _ = self.inner.at_work.acquire_many(AT_WORK_MAX).await;
+        let github = self.inner.github.clone();
+        // The foreman finishes its look; a panic there has been reported by its own thread.
+        let _ = tokio::task::spawn_blocking(move || github.stop()).await;
+    }
+
+    /// Stops answering and kills what runs, as a machine's crash would.
+    pub async fn stop_and_kill_runs(self) {
+        let github = self.inner.github.clone();
+        self.stop().await;
+        github.kill_runs();
+    }
+}
+
+/// A town that is let go stops answering like one that is stopped.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(server) = lock(&self.server).take() {
+            server.abort();
+        }
+    }
+}
+
+async fn listen(dir: &std::path::Path, wanted: Option<u16>) -> anyhow::Result<TcpListener> {
+    let kept = std::fs::read_to_string(dir.join("port")).ok();
+    let kept = kept.and_then(|text| text.trim().parse().ok());
+    let port: u16 = wanted.or(kept).unwrap_or(0);
+    let give_up = Instant::now() + PORT_PATIENCE;
+    loop {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        let bound = socket
+            .bind(([127, 0, 0, 1], port).into())
+            .and_then(|()| socket.listen(1024));
+        match bound {
+            Ok(listener) => return Ok(listener),
+            Err(error) if Instant::now() > give_up => {
+                return Err(error).with_context(|| {
+                    format!(
+                        "listening on 127.0.0.1:{port} (is another sandbox using {}?)",
+                        dir.display()
+                    )
+                });
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Linear: GraphQL, labels as markers.
+//!
+//! Labels are added and removed one by one and never written as a list, so that a person's
+//! change at the same moment is not undone.
+
+mod marker;
+mod snapshot;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::domain::issue::{IssueRef, Snapshot};
+use crate::domain::mapping::Mapping;
+use crate::domain::secret::Secret;
+use crate::domain::stage::Stage;
+use crate::keys::uuid_for;
+use crate::wire::{Client, Method, Quota, Request, Response, VendorError};
+
+/// How much of an answer do we read? A page of issues carries their descriptions.
+const MAX_BODY: usize = 64 << 20;
+
+/// An account at Linear.
+#[derive(Clone)]
+pub struct Linear {
+    wire: Client,
+    endpoint: String,
+    key: Secret,
+}
+
+impl Linear {
+    /// `api_url` is the address without `/graphql`; `key` a personal API key.
+    pub fn new(wire: Client, api_url: &str, key: Secret) -> Self {
+        Self {
+            wire,
+            endpoint: format!("{}/graphql", api_url.trim_end_matches('/')),
+            key,
+        }
+    }
+
+    /// Every open issue that carries a marker, in any team: what no mapping covers must be seen
+    /// to be explained, and it takes no more requests.
+    ///
+    /// # Errors
+    /// When any page could not be read.
+    pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+        let issues = snapshot::read(self).await?;
+        Ok(Snapshot { issues })
+    }
+
+    /// Makes the issue's labels show this stage, and its state that work has begun. One read and
+    /// at most one write, unless the label has to be made first.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone or archived.
+    pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+        marker::show(self, issue, stage).await
+    }
+
+    /// Writes a comment once, however often it is asked for: its id is made from `effect_id`.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        const QUERY: &str = "mutation($input: CommentCreateInput!) { \
+            commentCreate(input: $input) { success } }";
+        let id = uuid_for(effect_id);
+        let input = json!({"id": id, "issueId": issue.id, "body": body});
+        let written: Result<Value, _> = self
+            .ask(self.write("writing the comment", QUERY, json!({ "input": input })))
+            .await;
+        match written {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_permanent() && !error.is_not_found() => {
+                // The words of a refused second creation are the vendor's; the comment is proof.
+                let there = self.comment_is_there(&id, issue).await;
+                if matches!(there, Ok(true)) {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Links a pull request to the issue. The same URL is linked once.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn link_pull_request(
+        &self,
+        issue: &IssueRef,
+        title: &str,
+        url: &str,
+    ) -> Result<(), VendorError> {
+        const QUERY: &str = "mutation($input: AttachmentCreateInput!) { \
+            attachmentCreate(input: $input) { success } }";
+        let input = json!({"issueId": issue.id, "title": title, "url": url});
+        self.ask::<Value>(self.write("linking the pull request", QUERY, json!({ "input": input })))
+            .await
+            .map(drop)
+    }
+
+    /// What is left of the account's allowance.
+    pub fn quota(&self) -> Quota {
+        self.wire.quota()
+    }
+
+    /// Asks who we are.
+    ///
+    /// # Errors
+    /// 401 when the key is refused.
+    pub async fn probe(&self) -> Result<String, VendorError> {
+        const QUERY: &str = "query { viewer { name } organization { name } }";
+        let who: Who = self
+            .ask(self.read("asking Linear who we are", QUERY, json!({})))
+            .await?;
+        Ok(format!("{} in {}", who.viewer.name, who.organization.name))
+    }
+
+    async fn comment_is_there(&self, id: &str, issue: &IssueRef) -> Result<bool, VendorError> {
+        const QUERY: &str = "query($id: String!) { comment(id: $id) { issue { id } } }";
+        let found: CommentOf = self
+            .ask(self.read("looking for the comment", QUERY, json!({ "id": id })))
+            .await?;
+        let of = found.comment.issue.map(|issue| issue.id);
+        Ok(of.as_deref() == Some(issue.id.as_str()))
+    }
+
+    /// A query, which may be repeated.
+    fn read(&self, action: &'static str, query: &str, variables: Value) -> Request {
+        self.write(action, query, variables).safe()
+    }
+
+    /// A mutation, sent at most once.
+    fn write(&self, action: &'static str, query: &str, variables: Value) -> Request {
+        Request::new(action, Method::POST, &self.endpoint)
+            .authorization(self.key.expose())
+            .json(&json!({ "query": query, "variables": variables }))
+            .accept(400)
+            .max_body(MAX_BODY)
+    }
+
+    /// Sends a request and reads its data. Errors may come with any status; a part of the data
+    /// beside them is of no use to us.
+    async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
+        let response = self.wire.send(&request).await?;
+        let answer: Answer<T> = match response.json() {
+            // Something between us and Linear refused, in words of its own.
+            Err(_) if response.status() == 400 => {
+                return Err(response.refusal(400, &response.text()));
+            }
+            answer => answer?,
+        };
+        match (answer.errors.first(), answer.data) {
+            (Some(error), _) => Err(self.refusal(&response, error)),
+            (None, Some(data)) if response.status() == 200 => Ok(data),
+            (None, _) => Err(response.misread("it holds neither data nor errors")),
+        }
+    }
+
+    fn refusal(&self, response: &Response, error: &GraphQlError) -> VendorError {
+        let Extensions { code, kind, .. } = &error.extensions;
+        if code == "RATELIMITED" || kind == "ratelimited" {
+            return self.wire.limited(response);
+        }
+        response.refusal(error.status(response.status()), &error.words())
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer<T> {
+    data: Option<T>,
+    #[serde(default)]
+    errors: Vec<GraphQlError>,
+}
+
+#[derive(Deserialize)]
+struct GraphQlError {
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    extensions: Extensions,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Extensions {
+    code: String,
+    #[serde(rename = "type")]
+    kind: String,
+    user_error: bool,
+    user_presentable_message: String,
+}
+
+impl GraphQlError {
+    /// The HTTP status that says the same.
+    fn status(&self, http_status: u16) -> u16 {
+        let Extensions {
+            code,
+            kind,
+            user_error,
+            ..
+        } = &self.extensions;
+        let code = code.to_lowercase();
+        let words = self.words().to_lowercase();
+        if code.contains("authentication") || kind.contains("authentication") {
+            401
+        } else if code.contains("forbidden") || kind == "forbidden" || code.contains("accessible") {
+            403
+        } else if words.contains("not found") || words.contains("could not find") {
+            404
+        } else if *user_error || http_status == 400 || kind.contains("invalid") {
+            422
+        } else {
+            500
+        }
+    }
+
+    fn words(&self) -> String {
+        let presentable = &self.extensions.user_presentable_message;
+        if presentable.is_empty() || self.message.contains(presentable.as_str()) {
+            self.message.clone()
+        } else {
+            format!("{}: {presentable}", self.message)
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Who {
+    viewer: Named,
+    organization: Named,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct CommentOf {
+    comment: InIssue,
+}
+
+#[derive(Deserialize)]
+struct InIssue {
+    issue: Option<Id>,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::super::test_server::{Reply, TestServer, client, tls};
+use super::*;
+use serde_json::json;
+
+const ACTION: &str = "testing";
+
+#[tokio::test]
+async fn a_safe_call_is_repeated_and_an_unsafe_one_never() {
+    let server = TestServer::start(|_, before| match before {
+        0 => Reply::HangUp,
+        1 => Reply::json(503, &json!({})),
+        _ => Reply::json(200, &json!({"ok": true})),
+    })
+    .await;
+    let client = client("github");
+    let answer = client.send(&Request::get(ACTION, &server.url)).await;
+    assert_eq!(
+        answer.unwrap().json::<serde_json::Value>().unwrap()["ok"],
+        true
+    );
+    assert_eq!(server.asked().len(), 3);
+
+    let server = TestServer::start(|_, _| Reply::HangUp).await;
+    let request = Request::new(ACTION, Method::POST, &server.url).json(&json!({}));
+    let error = client.send(&request).await.err().unwrap();
+    assert!(error.is_ambiguous() && !error.is_permanent(), "{error}");
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_vendor_that_said_wait_is_not_asked_again() {
+    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+        "/other" => Reply::json(200, &json!({})),
+        _ => Reply::json(429, &json!({})).header("retry-after", 60),
+    })
+    .await;
+    let client = client("github");
+    let request = Request::get(ACTION, &server.url).account("a");
+    for _ in 0..3 {
+        let error = client.send(&request).await.err().unwrap();
+        let wait = error.retry_after().unwrap();
+        assert!(error.is_limited() && !error.is_ambiguous());
+        assert!(wait > Duration::from_secs(55) && wait <= Duration::from_secs(60));
+    }
+    let other = Request::get(ACTION, format!("{}/other", server.url)).account("b");
+    client.send(&other).await.unwrap();
+    assert_eq!(server.asked().len(), 2);
+    assert!(client.quota().limited_until.is_some());
+}
+
+#[tokio::test]
+async fn what_happened_to_a_request_is_told_apart() {
+    tls();
+    let timeouts = Timeouts {
+        total: Duration::from_millis(300),
+        connect: Duration::from_millis(200),
+    };
+    let client = Client::with_timeouts("github", Redactor::default(), timeouts).unwrap();
+    let server = TestServer::start(|_, _| Reply::Silence).await;
+    let silent = client.send(&Request::get(ACTION, &server.url)).await;
+    assert_eq!(silent.err().unwrap().kind, ErrorKind::Timeout);
+
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/token-in-path", closed.local_addr().unwrap());
+    drop(closed);
+    let request = Request::new(ACTION, Method::POST, address);
+    let error = client.send(&request).await.err().unwrap();
+    assert!(matches!(error.kind, ErrorKind::Connect(_)), "{error}");
+    assert!(!error.is_ambiguous() && !error.to_string().contains("token-in-path"));
+}
+
+#[tokio::test]
+async fn no_secret_reaches_an_error() {
+    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+        "/decode" => Reply::json(200, &json!({"id": "top-secret-value"})),
+        _ => Reply::json(
+            422,
+            &json!({
+                "message": "Validation Failed: top-secret-value",
+                "errors": [{"message": "bad ghs_0123456789abcdefghijklmn"}, {"code": "custom"}],
+            }),
+        ),
+    })
+    .await;
+    let client = client("github");
+    let request = Request::get(ACTION, &server.url);
+    let error = client.send(&request).await.err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "testing: github answered 422: Validation Failed: [redacted]; bad [redacted]; custom"
+    );
+    let request = Request::get(ACTION, format!("{}/decode", server.url));
+    #[derive(serde::Deserialize, Debug)]
+    struct Id {
+        #[expect(dead_code, reason = "never read: the value is no number")]
+        id: u64,
+    }
+    let error = client
+        .send(&request)
+        .await
+        .unwrap()
+        .json::<Id>()
+        .unwrap_err();
+    assert!(!error.to_string().contains("top-secret"), "{error}");
+}
+
+#[tokio::test]
+async fn credentials_follow_a_redirect_within_the_host_only() {
+    let elsewhere = TestServer::start(|_, _| Reply::json(200, &json!({}))).await;
+    let target = format!("{}/there", elsewhere.url);
+    let server = TestServer::start(move |asked, _| match asked.path.as_str() {
+        "/away" => Reply::json(302, &json!({})).header("location", &target),
+        "/near" => Reply::json(307, &json!({})).header("location", "/here"),
+        _ => Reply::json(200, &json!({})),
+    })
+    .await;
+    let client = client("github");
+    let ask = |path: &str| Request::get(ACTION, format!("{}{path}", server.url)).bearer("t");
+    client.send(&ask("/away")).await.unwrap();
+    assert_eq!(elsewhere.asked()[0].header("authorization"), None);
+    client.send(&ask("/near")).await.unwrap();
+    client
+        .send(&ask("/near").redirect_without_authorization())
+        .await
+        .unwrap();
+    let here: Vec<_> = server
+        .asked()
+        .into_iter()
+        .filter(|asked| asked.path == "/here")
+        .map(|asked| asked.header("authorization").map(str::to_owned))
+        .collect();
+    assert_eq!(here, [Some("Bearer t".to_owned()), None]);
+
+    let post = Request::new(ACTION, Method::POST, format!("{}/away", server.url)).json(&json!({}));
+    assert_eq!(client.send(&post).await.err().unwrap().status(), Some(302));
+    assert_eq!(elsewhere.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_cut_off() {
+    let server = TestServer::start(|_, _| Reply::Say(200, vec![], "x".repeat(2000))).await;
+    let request = Request::get(ACTION, &server.url).max_body(1000);
+    let error = client("github").send(&request).await.err().unwrap();
+    assert!(matches!(error.kind, ErrorKind::Decode(_)), "{error}");
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The test command: installs what the tests need where it is missing (Debian), then checks the
+# format, lints with warnings as errors, runs every test and the documentation's examples.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+need() { # need COMMAND PACKAGE
+    command -v "$1" >/dev/null 2>&1 && return
+    if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+        say "installing $2"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2"
+    else
+        echo "the tests need '$1'; install it and run this again" >&2
+        exit 1
+    fi
+}
+
+need git git
+need cc gcc
+need bash bash
+
+# The vendors' published API contracts, where they are at hand, are checked by a Python tool with
+# two libraries of its own; without them that one test says so and is counted as skipped.
+contracts="${AGENT_IMPLEMENT_CONTRACTS:-../shared/contracts}"
+if [ -f "$contracts/check/validate.py" ] && command -v python3 >/dev/null 2>&1; then
+    venv=target/contracts-venv
+    if [ ! -x "$venv/bin/python" ]; then
+        say "preparing the contract checker"
+        python3 -m venv "$venv" && "$venv/bin/pip" install -q 'jsonschema>=4.18' 'graphql-core>=3.2' || rm -rf "$venv"
+    fi
+    AGENT_IMPLEMENT_CONTRACTS=$(cd "$contracts" && pwd)
+    export AGENT_IMPLEMENT_CONTRACTS
+    [ -x "$venv/bin/python" ] && export AGENT_IMPLEMENT_PYTHON="$PWD/$venv/bin/python"
+fi
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --all-targets --quiet -- -D warnings
+
+say "tests"
+cargo test --quiet
+
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet --document-private-items
