@@ -33,7 +33,7 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let window = app.config.dedup_window;
+    let (window, now) = (app.config.dedup_window, app.now());
     let mut entries: Vec<EntryView> = app
         .store
         .read_long(dedup::all)
@@ -46,6 +46,7 @@ async fn list(app: App) -> ApiResult {
             dispatched_at: entry.dispatched_at,
             expires_at: window.map(|window| entry.dispatched_at + window),
         })
+        .filter(|entry: &EntryView| entry.expires_at.is_none_or(|expires_at| now < expires_at))
         .collect();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.dispatched_at));
     Ok(ok(&entries))
