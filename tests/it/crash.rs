@@ -2,6 +2,7 @@
 //! CI run, one pull request, no comment twice.
 
 use std::path::Path;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -56,7 +57,11 @@ fn start_and_kill(dir: &Path, kill: Kill) {
             let _ = child.kill();
             let _ = child.wait();
         }
-        Kill::ServiceAt(_) => wait_for_end(&mut child),
+        Kill::ServiceAt(point) => {
+            wait_for_end(&mut child);
+            let died_of = child.wait().unwrap().signal();
+            assert_eq!(died_of, Some(9), "the point {point} was not reached");
+        }
     }
     if let Kill::MachineAfter(_) = kill {
         kill_everything_of(dir);
