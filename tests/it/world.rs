@@ -3,7 +3,6 @@
 //! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
 //! running: what nobody looked at is a fault, too.
 
-use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ pub struct World {
     pub address: String,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl World {
@@ -102,7 +101,7 @@ impl World {
             address,
             stop,
             tasks,
-            dir,
+            _dir: dir,
         }
     }
 
@@ -212,10 +211,6 @@ impl World {
             .await
             .unwrap();
         answer.json().await.unwrap()
-    }
-
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// Ends the story. Fails when anything was left undone.
