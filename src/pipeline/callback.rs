@@ -4,18 +4,15 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::time::{Instant, sleep};
 
+use super::patience::{PATIENCE, persist};
 use crate::domain::report::ResultReport;
 use crate::domain::run_config::Callback;
 use crate::domain::secret::Secret;
 use crate::wire::{Client, Method, Request};
 
-/// How long do we try to deliver a result?
-const RESULT_PATIENCE: Duration = Duration::from_secs(10 * 60);
-
-/// How long is the longest pause between two tries?
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long is the orchestrator asked for access before the run helps itself?
+const ACCESS_PATIENCE: Duration = Duration::from_secs(2 * 60);
 
 /// Who gave the run its access to the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +85,11 @@ impl Access {
             .bearer(callback.progress_token.expose())
             .json(&serde_json::json!({ "owner": self.owner }))
             .safe();
-        let answer = self.client.send(&request).await;
+        let say = |line: &str| println!("repository access: {line}");
+        let answer = persist(&say, ACCESS_PATIENCE, async || {
+            self.client.send(&request).await
+        })
+        .await;
         Some(answer.and_then(|response| {
             response
                 .json::<Minted>()
@@ -112,19 +113,7 @@ pub async fn deliver(
         .json(report)
         // Taken before: the first answer was lost.
         .accept(409);
-    let give_up = Instant::now() + RESULT_PATIENCE;
-    let mut pause = Duration::from_secs(1);
-    loop {
-        let error = match client.send(&request).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        let wait = error.retry_after().unwrap_or_default().max(pause);
-        if error.is_permanent() || Instant::now() + wait >= give_up {
-            return Err(error.to_string());
-        }
-        println!("the result was not taken yet: {error}");
-        sleep(wait.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
+    let say = |line: &str| println!("the result was not taken yet, {line}");
+    let taken = persist(&say, PATIENCE, async || client.send(&request).await).await;
+    taken.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -27,9 +27,15 @@ const DRAIN_GRACE: Duration = Duration::from_secs(2);
 /// How much output of a captured child is kept?
 const MAX_CAPTURE: u64 = 64 << 20;
 
-/// The environment of a child, all of it.
-#[derive(Debug, Clone, Default)]
+/// The environment of a child, all of it. Its values may be credentials: only names are shown.
+#[derive(Clone, Default)]
 pub struct ChildEnv(BTreeMap<OsString, OsString>);
+
+impl fmt::Debug for ChildEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
 
 impl ChildEnv {
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {

@@ -74,8 +74,8 @@ const EVENT_FILE: &str = "GITHUB_EVENT_PATH";
 /// Inputs that must not stay where a child could read them.
 const TOKEN_INPUTS: [&str; 2] = ["run_token", "run_progress_token"];
 
-/// All that a run knows of the world when it starts.
-#[derive(Debug, Clone)]
+/// All that a run knows of the world when it starts. It cannot be printed: its inputs hold tokens.
+#[derive(Clone)]
 pub struct Environment {
     pub inputs: Inputs,
     pub repo: Repo,

@@ -19,6 +19,7 @@ mod environment;
 mod executor;
 mod git;
 mod guard;
+mod patience;
 mod progress;
 mod prompts;
 mod pull_request;
@@ -28,6 +29,9 @@ mod start;
 mod steps;
 mod strays;
 mod text;
+
+#[cfg(test)]
+mod tests;
 
 pub use environment::{Environment, EnvironmentError, mask_lines};
 pub use start::run;

@@ -225,14 +225,26 @@ impl Run {
         }
     }
 
-    /// Access to the repository for one phase. Nothing that the agent or a script started may be
-    /// alive while it is held.
-    pub async fn open_access(&mut self) -> Result<RepoAccess, Failure> {
+    /// Ends whatever the agent or a script left running. From here on nothing changes the work
+    /// tree or the run's own folders behind the run's back.
+    pub async fn settle(&self) -> Result<(), Failure> {
         strays::end_all(self.strays).await.map_err(|left| {
             Failure::other(format!(
                 "{left} process(es) that the work left behind could not be ended"
             ))
-        })?;
+        })
+    }
+
+    /// Takes the work tree into the index.
+    pub async fn import(&self) -> Result<Import, Failure> {
+        self.settle().await?;
+        self.git.import().await.map_err(Failure::other)
+    }
+
+    /// Access to the repository for one phase. Nothing that the agent or a script started may be
+    /// alive while it is held.
+    pub async fn open_access(&mut self) -> Result<RepoAccess, Failure> {
+        self.settle().await?;
         let access = self.access.fetch().await.map_err(Failure::other)?;
         self.found.workflow_token_used |= access.giver == Giver::Workflow;
         Ok(access)

@@ -74,7 +74,7 @@ pub async fn run(environment: Environment) -> ExitCode {
                 progress: progress.clone(),
                 secrets,
             };
-            see_through(environment, config, setting).await
+            Box::pin(see_through(environment, config, setting)).await
         }
         (None, unfit) => {
             let failure = Failure::other(unfit.unwrap_or_default());
@@ -146,7 +146,7 @@ async fn see_through(
 async fn guarded(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
     let deadline = run.deadline;
     tokio::select! {
-        ended = caught(executor::execute(run, definition)) => ended.unwrap_or_else(|panic| {
+        ended = caught(Box::pin(executor::execute(run, definition))) => ended.unwrap_or_else(|panic| {
             Err(Failure::other(format!("the run broke down: {}", words(panic.as_ref()))))
         }),
         () = stopped() => Err(Failure::new(FailureCode::Cancelled, "the run was stopped from outside")),
@@ -155,10 +155,11 @@ async fn guarded(run: &mut Run, definition: &Definition) -> Result<(), Failure> 
 }
 
 /// Drives a future; a panic in it is a value.
-async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
-    let mut future = std::pin::pin!(future);
+async fn caught<T>(mut future: impl Future<Output = T> + Unpin) -> Result<T, Box<dyn Any + Send>> {
     std::future::poll_fn(move |context| {
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            std::pin::Pin::new(&mut future).poll(context)
+        }));
         match polled {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
@@ -338,5 +339,21 @@ async fn tell(
     };
     if let Err(error) = callback::deliver(client, callback, report).await {
         console.say(&format!("the result could not be delivered: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_value() {
+        let ended = caught(Box::pin(async {
+            tokio::task::yield_now().await;
+            assert!(std::hint::black_box(false), "out of luck");
+        }))
+        .await;
+        assert!(words(ended.unwrap_err().as_ref()).contains("out of luck"));
+        assert_eq!(caught(Box::pin(async { 7 })).await.ok(), Some(7));
     }
 }

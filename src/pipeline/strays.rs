@@ -88,3 +88,26 @@ fn parent_of(pid: i32) -> Option<i32> {
     let parent = fields.next()?.parse().ok()?;
     (state != "Z" && state != "X").then_some(parent)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_however_deep() {
+        let mut child = std::process::Command::new("bash")
+            .args(["-c", "setsid sleep 60 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+        let deep = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        let found = descendants();
+        assert!(found.contains(&deep), "{found:?}");
+        kill_process(deep, Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!descendants().contains(&deep));
+    }
+}

@@ -126,7 +126,7 @@ async fn steps_come_in_the_order_they_started() {
         let put = server
             .app
             .store
-            .write(move |tx| steps::put(tx, &"01A".into(), &step));
+            .write(move |tx| steps::put(tx, &"01A".into(), &step, 1));
         put.await.unwrap();
     }
     let view = read(&server, "/api/jobs/01A/steps").await;

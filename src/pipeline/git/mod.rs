@@ -2,7 +2,9 @@
 //!
 //! The run owns a git directory outside the work tree; what an agent or a repository plants in the
 //! tree's own `.git` is never read. System and global configuration are off, so no hook, filter,
-//! alias or rewritten address exists. A token reaches one git process at a time, through that
+//! alias or rewritten address exists. Where agent and run are the same user, the agent can write to
+//! the run's directory as well: before each command its configuration is written anew and whatever
+//! could steer git is removed ([`Git::seal`]); commits are named by ids the run remembers, not refs. A token reaches one git process at a time, through that
 //! process's environment. Importing the work tree is in [`import`], talking to the host in
 //! [`remote`], reading what changed in [`changes`].
 
@@ -34,6 +36,22 @@ pub enum Transport {
     Web,
     LocalFiles,
 }
+
+/// The whole configuration of the run's repository.
+const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfilemode = true\n";
+
+/// What in a git directory can make git run, read or believe something else.
+const STEERING: [&str; 9] = [
+    "hooks",
+    "config.worktree",
+    "commondir",
+    "gitdir",
+    "modules",
+    "info/attributes",
+    "info/grafts",
+    "objects/info/alternates",
+    "refs/replace",
+];
 
 /// Settings of every git command. They beat whatever a file says.
 const SETTINGS: [&str; 22] = [
@@ -229,6 +247,7 @@ impl Git {
                 .with("GIT_CONFIG_GLOBAL", "/dev/null")
                 .with("GIT_TERMINAL_PROMPT", "0")
                 .with("GIT_LFS_SKIP_SMUDGE", "1")
+                .with("GIT_NO_REPLACE_OBJECTS", "1")
                 .with("GIT_OPTIONAL_LOCKS", "0")
                 .with("GIT_LITERAL_PATHSPECS", "1")
                 .with("GIT_ALLOW_PROTOCOL", protocols),
@@ -247,7 +266,29 @@ impl Git {
         self.finish(action, &spec).await
     }
 
+    /// Takes out of the git directory whatever foreign code may have put there.
+    fn seal(&self) -> std::io::Result<()> {
+        if !self.dir.join("HEAD").exists() {
+            return Ok(());
+        }
+        for name in STEERING {
+            let path = self.dir.join(name);
+            match path.symlink_metadata() {
+                Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,
+                Ok(_) => std::fs::remove_file(&path)?,
+                Err(_) => {}
+            }
+        }
+        // Written beside and moved, so that no link is followed.
+        let fresh = tempfile::NamedTempFile::new_in(&self.dir)?;
+        std::fs::write(fresh.path(), CONFIG)?;
+        fresh.persist(self.dir.join("config"))?;
+        Ok(())
+    }
+
     async fn finish(&self, action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
+        self.seal()
+            .map_err(|cause| GitError::Files { action, cause })?;
         let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
             .await
             .map_err(|cause| GitError::Child { action, cause })?;

@@ -144,6 +144,43 @@ async fn nothing_planted_in_dot_git_executes() {
 }
 
 #[tokio::test]
+async fn nothing_planted_in_the_runs_own_directory_executes_or_deceives() {
+    let world = world("echo a > a.txt").await;
+    let trap = world.trap();
+    let clean = shell(world.tree(), "echo clean | git hash-object --stdin");
+    shell(
+        world.tree(),
+        &format!(
+            "echo secret > s.txt; export GIT_DIR={dir}/own; git hash-object -w s.txt >/dev/null
+             echo clean | git hash-object -w --stdin >/dev/null
+             git replace $(git hash-object s.txt) {clean}
+             git config filter.x.clean {trap}; git config filter.x.required true; git config core.fsmonitor {trap}
+             git config include.path {dir}/more; git config url.{dir}/evil.git.insteadOf {dir}/host.git
+             git config extensions.worktreeConfig true; git config diff.external {trap}
+             mkdir -p $GIT_DIR/hooks $GIT_DIR/info; echo '* filter=x' > $GIT_DIR/info/attributes
+             cp {trap} $GIT_DIR/hooks/reference-transaction; cp {trap} $GIT_DIR/hooks/pre-push
+             printf '[filter \"x\"]\\n\\tclean = {trap}\\n' > $GIT_DIR/config.worktree
+             git init -q --bare {dir}/evil.git",
+            dir = world.dir.path().display()
+        ),
+    );
+    let (import, _) = world.import_commit_push().await;
+    world.assert_nothing_sprang();
+    let changes = world.git.changes(&world.base, &import.tree).await.unwrap();
+    let mut read = Vec::new();
+    world
+        .git
+        .each_content(&changes, |contents| {
+            read = contents.after.unwrap_or_default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(read, b"secret\n", "the guard reads what is pushed");
+    let host = world.dir.path().join("host.git");
+    assert_eq!(shell(&host, "git show work:s.txt"), "secret");
+}
+
+#[tokio::test]
 async fn attributes_of_the_repository_itself_are_inert() {
     let world = world(
         "echo a > a.txt; echo '* filter=lfs diff=lfs merge=lfs ident' > .gitattributes
@@ -308,6 +345,7 @@ async fn a_child_of_git_sees_the_listed_variables_only() {
             "GIT_CONFIG_NOSYSTEM",
             "GIT_LFS_SKIP_SMUDGE",
             "GIT_LITERAL_PATHSPECS",
+            "GIT_NO_REPLACE_OBJECTS",
             "GIT_OPTIONAL_LOCKS",
             "GIT_TERMINAL_PROMPT",
             "HOME",

@@ -15,6 +15,10 @@ use crate::pipeline::repo_config::{RepoConfig, RepoConfigError};
 use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    if !is_plain(&run.config.branch) {
+        let reason = format!("the branch name {:?} is not usable", run.config.branch);
+        return Err(Failure::new(FailureCode::CloneFailed, reason));
+    }
     run.git.init().await.map_err(failed)?;
     let access = run.open_access().await?;
     fetch(run, access.token.as_ref()).await?;
@@ -135,6 +139,14 @@ async fn read_config(run: &mut Run) -> Result<(), Failure> {
     }
     run.found.repo_config = config;
     Ok(())
+}
+
+/// Names that our own rules make; anything else could mean something to git.
+fn is_plain(branch: &str) -> bool {
+    let known = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    branch.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && branch.chars().all(known)
+        && !branch.contains("..")
 }
 
 /// The spec's words for whatever went wrong here.

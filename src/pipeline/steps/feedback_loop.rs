@@ -47,9 +47,10 @@ struct Finding {
 }
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    run.settle().await?;
     // What install and setup made is not the agent's work.
     run.git.ignore_present().await.map_err(Failure::other)?;
-    let mut staged = run.git.import().await.map_err(Failure::other)?;
+    let mut staged = run.import().await?;
     let untouched = staged.tree.clone();
     let rounds = run
         .config
@@ -107,7 +108,7 @@ async fn implement(run: &mut Run, round: u32, findings: &[Finding]) -> Result<Im
         }
     };
     run.found.summary = answer.text;
-    let staged = run.git.import().await.map_err(Failure::other)?;
+    let staged = run.import().await?;
     end(run, step, "passed", Some(json!({ "tree": staged.tree })));
     Ok(staged)
 }

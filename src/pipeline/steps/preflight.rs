@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn a_projects_checks_are_found() {
         let package = r#"{"scripts":{"lint":"eslint .","test":"echo \"Error: no test specified\" && exit 1","build":"x"}}"#;
-        let rows: [(&[(&str, &str)], &[&str]); 5] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+        let rows: [Row<'_>; 5] = [
             (&[], &[]),
             (&[("package.json", package)], &["npm run lint"]),
             (

@@ -12,12 +12,14 @@ use crate::pipeline::git::GitError;
 use crate::pipeline::git::changes::Change;
 use crate::pipeline::git::remote::Pushed;
 use crate::pipeline::guard;
+use crate::pipeline::patience::{PATIENCE, persist};
 use crate::pipeline::pull_request;
 use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
 use crate::scm::{GitHub, NewPull, Pull};
 use crate::wire::{ErrorKind, VendorError};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    run.settle().await?;
     let commit = if run.found.already_pushed {
         run.found.start.clone()
     } else {
@@ -44,7 +46,9 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
             .say(&format!("pushed {commit} to {}", run.config.branch));
     }
     let host = run.host(&access)?;
-    let pull = publish(run, &host, &changes).await?;
+    let say = |line: &str| run.console.say(line);
+    let published = persist(&say, PATIENCE, async || publish(run, &host, &changes).await).await;
+    let pull = published.map_err(pull_failed)?;
     run.console.say(&format!("pull request: {}", pull.url));
     let outputs = json!({ "prUrl": pull.url, "prNumber": pull.number, "commit": commit });
     run.found.pull = Some(PullRef {
@@ -58,7 +62,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
 async fn commit(run: &mut Run) -> Result<String, Failure> {
     let staged = match run.found.staged.take() {
         Some(staged) => staged,
-        None => run.git.import().await.map_err(Failure::other)?,
+        None => run.import().await?,
     };
     let hits = guard::inspect(&run.git, &run.found.fork_point, &staged)
         .await
@@ -91,36 +95,29 @@ async fn commit(run: &mut Run) -> Result<String, Failure> {
         .map_err(Failure::other)
 }
 
-/// Opens the pull request, or brings the one that is open up to date.
-async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, Failure> {
-    let open = host
-        .open_pull(&run.repo, &run.config.branch)
-        .await
-        .map_err(pull_failed)?;
-    let pull = match open {
-        Some(pull) => pull,
-        None => {
-            let new = NewPull {
-                title: pull_request::title(run),
-                body: pull_request::body(run, changes),
-                head: run.config.branch.clone(),
-                base: run.base_branch.clone(),
-                draft: !run.found.unresolved.is_empty(),
-            };
-            match host.create_pull(&run.repo, &new).await {
-                Ok(pull) => return Ok(pull),
-                // It may be there: made by a try whose answer was lost, or by somebody else.
-                Err(error) if error.is_ambiguous() || error.status() == Some(422) => host
-                    .open_pull(&run.repo, &run.config.branch)
-                    .await
-                    .ok()
-                    .flatten()
-                    .ok_or_else(|| pull_failed(error))?,
-                Err(error) => return Err(pull_failed(error)),
-            }
-        }
+/// Opens the pull request, or brings the one that is open up to date. Twice is once: the host has
+/// at most one open pull request of a branch, and one that is there is brought up to date.
+async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, VendorError> {
+    let branch = &run.config.branch;
+    if let Some(pull) = host.open_pull(&run.repo, branch).await? {
+        return refresh(run, host, pull, changes).await;
+    }
+    let new = NewPull {
+        title: pull_request::title(run),
+        body: pull_request::body(run, changes),
+        head: branch.clone(),
+        base: run.base_branch.clone(),
+        draft: !run.found.unresolved.is_empty(),
     };
-    refresh(run, host, pull, changes).await
+    let refused = match host.create_pull(&run.repo, &new).await {
+        Ok(pull) => return Ok(pull),
+        Err(error) => error,
+    };
+    // It may be there: made by a try whose answer was lost, or by somebody else.
+    if refused.is_ambiguous() || refused.status() == Some(422) {
+        return host.open_pull(&run.repo, branch).await?.ok_or(refused);
+    }
+    Err(refused)
 }
 
 async fn refresh(
@@ -128,18 +125,16 @@ async fn refresh(
     host: &GitHub,
     pull: Pull,
     changes: &[Change],
-) -> Result<Pull, Failure> {
+) -> Result<Pull, VendorError> {
     if run.config.phase == RunPhase::GapAnalysis {
         // The body is the first run's, and people may have written in it.
         let (marker, body) = pull_request::follow_up(run, changes);
         host.upsert_comment(&run.repo, pull.number, &marker, &body)
-            .await
-            .map_err(pull_failed)?;
+            .await?;
     } else {
         let (title, body) = (pull_request::title(run), pull_request::body(run, changes));
         host.update_pull(&run.repo, pull.number, &title, &body)
-            .await
-            .map_err(pull_failed)?;
+            .await?;
     }
     let flagged = match (pull.draft, run.found.unresolved.is_empty()) {
         (false, false) => host.set_draft(&run.repo, &pull.node_id).await,
