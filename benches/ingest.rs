@@ -223,7 +223,7 @@ impl Bench {
                 };
                 let step = step(number);
                 let put = move |tx: &agent_implement::store::WriteTx<'_>| {
-                    steps::put(tx, &JobId::from("01BENCH"), &step, 1)
+                    steps::put(tx, &JobId::from("01BENCH"), &step, number)
                 };
                 self.app.store.write(put).await?;
                 done += 1;
