@@ -88,7 +88,7 @@ pub fn decide(
     let mut queue: Vec<&FlaggedIssue> = issues.iter().collect();
     queue.sort_by_key(|issue| turn(issue));
     queue.dedup_by_key(|issue| &issue.issue.id);
-    let mut slots = Slots::count(view, &queue);
+    let mut slots = Slots::count(view, queue.iter().copied());
     let judged = |issue: &FlaggedIssue| {
         let verdict = judge(view, &mut slots, issue);
         (issue.clone(), verdict.into_decision(issue, now))
@@ -105,6 +105,11 @@ fn turn(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
         issue.created_at,
         &issue.issue.id,
     )
+}
+
+/// How many issues of each mapping are in progress.
+pub fn in_progress(view: &View, issues: &[FlaggedIssue]) -> BTreeMap<TeamKey, u32> {
+    Slots::count(view, issues.iter()).0
 }
 
 struct Verdict {
@@ -238,9 +243,9 @@ fn at_rest(stage: Stage) -> Verdict {
 struct Slots(BTreeMap<TeamKey, u32>);
 
 impl Slots {
-    fn count(view: &View, issues: &[&FlaggedIssue]) -> Self {
-        let marked = issues.iter().filter(|issue| issue.stage.is_in_progress());
-        let marked = marked
+    fn count<'i>(view: &View, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
+        let marked = issues
+            .filter(|issue| issue.stage.is_in_progress())
             .filter(|issue| !view.active.contains_key(&issue.issue.id))
             .map(|issue| &issue.team);
         let mut taken = BTreeMap::new();

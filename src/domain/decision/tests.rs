@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::issue::{IssueRef, OpenBlocker, Related, System};
+use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
 use crate::domain::mapping::Input;
 use proptest::prelude::*;
 use serde_json::json;
@@ -31,6 +31,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         created_at: Timestamp::from_millis(u64::from(number)),
         description: String::new(),
         state_name: "Todo".into(),
+        progress: Progress::Unstarted,
         open_blockers: vec![],
         related: Related::default(),
     }
