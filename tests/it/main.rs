@@ -5,6 +5,7 @@ mod api;
 mod floors;
 mod world;
 
+mod contracts;
 mod implementation;
 
 mod admin_reads;
