@@ -5,7 +5,9 @@ mod api;
 mod floors;
 mod world;
 
+mod canaries;
 mod contracts;
+mod hostile;
 mod implementation;
 
 mod admin_reads;
