@@ -22,7 +22,7 @@ pub struct CommandLine {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
     Demo(demo::Arguments),
     /// Inside a run: clone, implement, review, push, open the pull request, report.
@@ -40,7 +40,7 @@ enum Command {
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
-        Command::Serve(arguments) => with_runtime(serve::serve(arguments)),
+        Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),

@@ -3,7 +3,6 @@
 //! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
 //! running: what nobody looked at is a fault, too.
 
-use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -11,15 +10,14 @@ use agent_implement::app::{App, Pace, Setting};
 use agent_implement::config::Config;
 use agent_implement::domain::ids::IssueId;
 use agent_implement::domain::job::Job;
-use agent_implement::domain::mapping::{
-    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
-};
+use agent_implement::domain::mapping::{Input, Mapping};
+use agent_implement::domain::time::Timestamp;
 use agent_implement::flow::{self, Stop};
 use agent_implement::http;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Dial, Repo, Town, TownOptions, Vendor};
 use agent_implement::store::{Store, jobs, mappings, outbox};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,7 +47,7 @@ pub struct World {
     pub address: String,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl World {
@@ -103,7 +101,7 @@ impl World {
             address,
             stop,
             tasks,
-            dir,
+            _dir: dir,
         }
     }
 
@@ -195,7 +193,7 @@ impl World {
     /// Asks the admin API, signed in.
     pub async fn admin(&self, path: &str) -> Value {
         let client = reqwest::Client::new();
-        let code = serde_json::json!({ "code": ACCESS_CODE });
+        let code = json!({ "code": ACCESS_CODE });
         let signed_in = client
             .post(format!("{}/api/auth", self.address))
             .json(&code)
@@ -213,10 +211,6 @@ impl World {
             .await
             .unwrap();
         answer.json().await.unwrap()
-    }
-
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// Ends the story. Fails when anything was left undone.
@@ -280,31 +274,15 @@ fn quick() -> Pace {
     }
 }
 
+/// Team `ENG` and its repository, everything else as it comes.
 pub fn mapping() -> Mapping {
-    Mapping {
-        team_key: "ENG".into(),
-        owner: "acme".to_owned(),
-        repo: "shop".to_owned(),
-        default_branch: "main".to_owned(),
-        workflow_file: IMPLEMENT_WORKFLOW.to_owned(),
-        ticketing: Ticketing::A,
-        provider: Provider::Direct,
-        execution_mode: ExecutionMode::CiWorkflow,
-        machine_cpus: 2,
-        machine_memory_mb: 4096,
-        session_mode: SessionMode::Autonomous,
-        branch_prefix: None,
-        extra_env: Default::default(),
-        max_in_progress: 3,
-        paused: false,
-        planning_enabled: false,
-        planning_workflow_file: None,
-        max_turns: None,
-        max_iterations: None,
-        max_job_minutes: None,
-        created_at: agent_implement::domain::time::Timestamp::EPOCH,
-        updated_at: agent_implement::domain::time::Timestamp::EPOCH,
-    }
+    let body = json!({
+        "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A",
+    });
+    Input::read(body)
+        .unwrap()
+        .validate(None, Timestamp::EPOCH)
+        .unwrap()
 }
 
 /// What the agent does on a ticket without a script of its own.
