@@ -26,7 +26,7 @@ enum Command {
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
     Demo(demo::Arguments),
     /// Inside a run: clone, implement, review, push, open the pull request, report.
-    Run,
+    Run(run::Arguments),
     /// Inside a CI run, first of all: hide the run's tokens from its log.
     Mask,
     /// In the demo and the tests: play the agent CLI from a script.
@@ -42,7 +42,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
-        Command::Run => with_runtime(async { Ok(run::run().await) }),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };

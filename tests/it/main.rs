@@ -6,6 +6,9 @@ mod crash;
 mod floors;
 mod world;
 
+mod canaries;
+mod contracts;
+mod hostile;
 mod implementation;
 
 mod admin_reads;

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::{ACCESS_CODE, TOKEN_SECRET, config};
+use crate::contracts;
 
 /// The workflow that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
@@ -31,7 +32,7 @@ pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-impleme
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
-fn app_key() -> String {
+pub fn app_key() -> String {
     let base64 = include_str!("../../src/keys/testdata/rsa-test-key.pkcs8.base64");
     let label = "PRIVATE KEY";
     format!(
@@ -232,6 +233,7 @@ impl World {
                 .unwrap()
                 .unwrap();
         }
+        contracts::keep(&self.town);
         self.town.stop_and_kill_runs().await;
     }
 }
