@@ -3,6 +3,7 @@
 //! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
 //! running: what nobody looked at is a fault, too.
 
+use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,7 @@ pub struct World {
     pub address: String,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl World {
@@ -101,7 +102,7 @@ impl World {
             address,
             stop,
             tasks,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -211,6 +212,10 @@ impl World {
             .await
             .unwrap();
         answer.json().await.unwrap()
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Ends the story. Fails when anything was left undone.
