@@ -6,6 +6,8 @@ mod floors;
 mod world;
 
 mod implementation;
+mod planning;
+mod templates;
 
 mod admin_reads;
 mod auth;
