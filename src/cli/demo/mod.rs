@@ -18,7 +18,7 @@ use crate::chat::ChatKind;
 use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::mapping::{
-    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
+    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, PLAN_WORKFLOW, Provider, SessionMode, Ticketing,
 };
 use crate::domain::secret::Secret;
 use crate::sandbox::{Town, TownOptions, stories};
@@ -29,9 +29,18 @@ use super::{logging, serve};
 use keepsake::Keepsake;
 use narrator::{Ending, Narrator};
 
-/// The workflow that a team's repository gets from us; the stand-in host reads it as the real one
+/// The workflows that a team's repository gets from us; the stand-in host reads them as the real one
 /// would.
-const WORKFLOW: &str = include_str!("../../../templates/workflows/agent-implement.yml");
+const WORKFLOWS: [(&str, &str); 2] = [
+    (
+        ".github/workflows/agent-implement.yml",
+        include_str!("../../../templates/workflows/agent-implement.yml"),
+    ),
+    (
+        ".github/workflows/agent-plan.yml",
+        include_str!("../../../templates/workflows/agent-plan.yml"),
+    ),
+];
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -41,7 +50,7 @@ pub struct Arguments {
     /// Folder to keep everything in; unset uses one that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit once nothing is left to do: 0 when the pull request is open, 1 with the reason when not.
+    /// Exit once nothing is left to do: 0 when the pull requests are open, 1 with the reason when not.
     #[arg(long)]
     exit_when_idle: bool,
     /// What is logged to standard error.
@@ -121,10 +130,7 @@ fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::Tem
 async fn found_town(dir: &Path) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(
-        &town,
-        &[(".github/workflows/agent-implement.yml", WORKFLOW)],
-    )?;
+    stories::demo(&town, &WORKFLOWS)?;
     Ok(town)
 }
 
@@ -168,7 +174,7 @@ fn quick() -> Pace {
     }
 }
 
-/// Maps the demo's team to its repository, once.
+/// Maps the demo's teams to their repository, once.
 async fn map_project(app: &App) -> anyhow::Result<()> {
     let now = app.now();
     let mapping = Mapping {
@@ -195,10 +201,20 @@ async fn map_project(app: &App) -> anyhow::Result<()> {
         created_at: now,
         updated_at: now,
     };
+    let planned = Mapping {
+        team_key: stories::DEMO_PLANNING_TEAM.into(),
+        planning_enabled: true,
+        planning_workflow_file: Some(PLAN_WORKFLOW.to_owned()),
+        ..mapping.clone()
+    };
     app.store
-        .write(move |tx| match mappings::get(tx, &mapping.team_key)? {
-            Some(_) => Ok(()),
-            None => mappings::put(tx, &mapping),
+        .write(move |tx| {
+            for mapping in [&mapping, &planned] {
+                if mappings::get(tx, &mapping.team_key)?.is_none() {
+                    mappings::put(tx, mapping)?;
+                }
+            }
+            Ok(())
         })
         .await?;
     Ok(())
@@ -208,9 +224,9 @@ impl Ending {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::PullRequestOpen | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::PullRequestsOpen | Ending::Interrupted => ExitCode::SUCCESS,
             Ending::Without(reason) => {
-                eprintln!("agent-implement: the demo did not reach its pull request: {reason}");
+                eprintln!("agent-implement: the demo did not reach its pull requests: {reason}");
                 ExitCode::FAILURE
             }
         }
