@@ -19,9 +19,12 @@ use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
 use crate::store::StoreError;
 
-/// A reply that is not a success.
+/// A reply that is not a success. Boxed, so that a success is not as large as an error.
 #[derive(Debug, Clone)]
-pub struct ApiError {
+pub struct ApiError(Box<Fault>);
+
+#[derive(Debug, Clone)]
+struct Fault {
     status: StatusCode,
     body: Map<String, Value>,
     header: Option<(HeaderName, HeaderValue)>,
@@ -31,15 +34,19 @@ impl ApiError {
     fn new(status: StatusCode, error: impl Into<Cow<'static, str>>) -> Self {
         let mut body = Map::new();
         body.insert("error".to_owned(), Value::from(error.into()));
-        Self {
+        Self::with_body(status, body)
+    }
+
+    fn with_body(status: StatusCode, body: Map<String, Value>) -> Self {
+        Self(Box::new(Fault {
             status,
             body,
             header: None,
-        }
+        }))
     }
 
     fn with_header(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
-        self.header = Some((name, value.into()));
+        self.0.header = Some((name, value.into()));
         self
     }
 
@@ -79,11 +86,12 @@ impl ApiError {
 
     /// The service runs and cannot do its work.
     pub fn degraded(state: Map<String, Value>) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            body: state,
-            header: None,
-        }
+        Self::with_body(StatusCode::SERVICE_UNAVAILABLE, state)
+    }
+
+    /// A vendor did not give what the answer needs; `cause` is what it said instead.
+    pub fn bad_gateway(cause: String) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, cause)
     }
 
     /// A fault of ours that no caller can mend.
@@ -105,9 +113,9 @@ impl ApiError {
 
 impl Reply for ApiError {
     fn into_response(self) -> Response {
-        let mut response = warp::reply::json(&self.body).into_response();
-        *response.status_mut() = self.status;
-        if let Some((name, value)) = self.header {
+        let mut response = warp::reply::json(&self.0.body).into_response();
+        *response.status_mut() = self.0.status;
+        if let Some((name, value)) = self.0.header {
             response.headers_mut().insert(name, value);
         }
         response
@@ -236,11 +244,7 @@ impl From<AdminFault> for ApiError {
             AdminFault::TeamNotFound => (S::NOT_FOUND, "Team not found"),
             AdminFault::NothingDeleted => {
                 let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
-                return Self {
-                    status: S::NOT_FOUND,
-                    body,
-                    header: None,
-                };
+                return Self::with_body(S::NOT_FOUND, body);
             }
             AdminFault::JobNotFound => (S::NOT_FOUND, "job not found"),
             AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),

@@ -1,5 +1,7 @@
 //! What operators read, and the surface that all routes share.
 
+use std::time::Duration;
+
 use agent_implement::domain::decision::{Decision, Outcome, Reason};
 use agent_implement::domain::ids::IssueKey;
 use agent_implement::domain::issue::Phase;
@@ -175,14 +177,25 @@ async fn the_dedup_window_is_shown_and_can_be_cleared() {
         assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
     }
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
+}
 
-    let mut flags = ALL_ON.to_vec();
-    flags.extend(["--dedup-window-hours", "0"]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+#[tokio::test]
+async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
     let entry = DedupEntry {
         issue: job("01A", JobKind::Planning).issue,
         dispatched_at: START,
     };
+    let server = Server::start().await;
+    let stored = entry.clone();
+    let put = server.app.store.write(move |tx| dedup::put(tx, &stored));
+    put.await.unwrap();
+    assert_eq!(read(&server, "/api/dedup").await[0]["issueId"], "issue-1");
+    server.clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(read(&server, "/api/dedup").await, json!([]));
+
+    let mut flags = ALL_ON.to_vec();
+    flags.extend(["--dedup-window-hours", "0"]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
     let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
     assert_eq!(

@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod crash;
 mod floors;
 mod world;
 
+mod canaries;
+mod contracts;
+mod hostile;
 mod implementation;
 mod planning;
 mod templates;

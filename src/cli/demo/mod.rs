@@ -11,15 +11,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
 use crate::crash::{CrashPlan, CrashPoint};
-use crate::domain::mapping::{
-    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, PLAN_WORKFLOW, Provider, SessionMode, Ticketing,
-};
+use crate::domain::mapping::{Input, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
 use crate::sandbox::{Town, TownOptions, stories};
 use crate::store::{Store, mappings};
@@ -174,42 +173,26 @@ fn quick() -> Pace {
     }
 }
 
-/// Maps the demo's teams to their repository, once.
+/// Maps the demo's teams to their repository, once, as an operator would.
 async fn map_project(app: &App) -> anyhow::Result<()> {
-    let now = app.now();
-    let mapping = Mapping {
-        team_key: stories::DEMO_TEAM.into(),
-        owner: stories::DEMO_OWNER.to_owned(),
-        repo: stories::DEMO_REPO.to_owned(),
-        default_branch: "main".to_owned(),
-        workflow_file: IMPLEMENT_WORKFLOW.to_owned(),
-        ticketing: Ticketing::A,
-        provider: Provider::Direct,
-        execution_mode: ExecutionMode::CiWorkflow,
-        machine_cpus: 2,
-        machine_memory_mb: 4096,
-        session_mode: SessionMode::Autonomous,
-        branch_prefix: None,
-        extra_env: Default::default(),
-        max_in_progress: 3,
-        paused: false,
-        planning_enabled: false,
-        planning_workflow_file: None,
-        max_turns: None,
-        max_iterations: None,
-        max_job_minutes: None,
-        created_at: now,
-        updated_at: now,
-    };
-    let planned = Mapping {
-        team_key: stories::DEMO_PLANNING_TEAM.into(),
-        planning_enabled: true,
-        planning_workflow_file: Some(PLAN_WORKFLOW.to_owned()),
-        ..mapping.clone()
-    };
+    let plain = json!({
+        "teamKey": stories::DEMO_TEAM,
+        "owner": stories::DEMO_OWNER,
+        "repo": stories::DEMO_REPO,
+        "defaultBranch": "main",
+        "ticketingProvider": "A",
+    });
+    let mut planned = plain.clone();
+    planned["teamKey"] = json!(stories::DEMO_PLANNING_TEAM);
+    planned["planningEnabled"] = json!(true);
+    planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
+    let mut mapped = Vec::new();
+    for body in [plain, planned] {
+        mapped.push(Input::read(body)?.validate(None, app.now())?);
+    }
     app.store
         .write(move |tx| {
-            for mapping in [&mapping, &planned] {
+            for mapping in &mapped {
                 if mappings::get(tx, &mapping.team_key)?.is_none() {
                     mappings::put(tx, mapping)?;
                 }

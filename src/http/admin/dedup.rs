@@ -33,18 +33,19 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let window = app.config.dedup_window;
+    let (window, now) = (app.config.dedup_window, app.now());
     let mut entries: Vec<EntryView> = app
         .store
         .read_long(dedup::all)
         .await?
         .into_iter()
+        .filter(|entry| entry.holds(window, now))
         .map(|entry| EntryView {
+            expires_at: entry.expires_at(window),
             issue_id: entry.issue.id,
             issue_identifier: entry.issue.key,
             issue_title: entry.issue.title,
             dispatched_at: entry.dispatched_at,
-            expires_at: window.map(|window| entry.dispatched_at + window),
         })
         .collect();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.dispatched_at));

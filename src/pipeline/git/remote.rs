@@ -7,26 +7,27 @@ use data_encoding::BASE64;
 use super::{Git, GitError};
 use crate::domain::secret::Secret;
 
-/// Waits before the second and the third try of a command that the network broke.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// Seconds before a command that the network broke is tried again; a minute in all.
+const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
 /// How much history comes along? Enough for the agent to see how this project writes.
 const HISTORY: &str = "--depth=50";
 
 /// What git says when the network or the host stumbled rather than refused.
-const PASSING: [&str; 11] = [
-    "could not resolve host",
-    "couldn't connect",
-    "failed to connect",
+const PASSING: [&str; 6] = [
     "connection reset",
-    "connection timed out",
-    "operation timed out",
     "early eof",
     "rpc failed",
     "unexpected disconnect",
     "the remote end hung up",
     "returned error: 5",
 ];
+
+/// Begins whatever the HTTP library stumbled over, in words that change with its versions.
+const NO_ACCESS: &str = "unable to access";
+
+/// Marks a host that answered, and refused.
+const REFUSED: &str = "returned error: 4";
 
 /// How a push ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -166,7 +167,7 @@ impl Git {
                 Err(failure) => scrubbed(failure, &hidden),
             };
             match pauses.next().filter(|_| is_passing(&failure)) {
-                Some(pause) => tokio::time::sleep(*pause).await,
+                Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
                 None => return Err(failure),
             }
         }
@@ -178,7 +179,8 @@ fn is_passing(failure: &GitError) -> bool {
         return false;
     };
     let said = said.to_lowercase();
-    PASSING.iter().any(|words| said.contains(words))
+    let refused = said.contains(REFUSED);
+    (said.contains(NO_ACCESS) && !refused) || PASSING.iter().any(|words| said.contains(words))
 }
 
 fn scrubbed(failure: GitError, hidden: &[&str]) -> GitError {
@@ -194,5 +196,46 @@ fn scrubbed(failure: GitError, hidden: &[&str]) -> GitError {
             GitError::Failed { action, code, said }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stumble_is_told_from_a_refusal() {
+        let rows = [
+            (
+                "fatal: unable to access 'https://h/o/r.git/': Empty reply from server",
+                true,
+            ),
+            (
+                "fatal: unable to access 'https://h/o/r.git/': Could not resolve host: h",
+                true,
+            ),
+            ("error: RPC failed; HTTP 502 curl 22", true),
+            (
+                "fatal: unable to access 'https://h/o/r.git/': The requested URL returned error: 503",
+                true,
+            ),
+            (
+                "fatal: unable to access 'https://h/o/r.git/': The requested URL returned error: 403",
+                false,
+            ),
+            (
+                "fatal: Authentication failed for 'https://h/o/r.git/'",
+                false,
+            ),
+            ("fatal: couldn't find remote ref main", false),
+        ];
+        for (said, passing) in rows {
+            let failure = GitError::Failed {
+                action: "git fetch",
+                code: 128,
+                said: said.to_owned(),
+            };
+            assert_eq!(is_passing(&failure), passing, "{said}");
+        }
     }
 }
