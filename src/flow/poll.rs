@@ -6,7 +6,7 @@ use crate::app::{App, Sighted};
 use crate::crash::CrashPoint;
 use crate::domain::decision::{self, Decision, Outcome, View};
 use crate::domain::effect::ticket_lane;
-use crate::domain::issue::{FlaggedIssue, Phase, System};
+use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
@@ -27,11 +27,14 @@ pub async fn once(app: &App) -> StoreResult<()> {
         .iter()
         .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
     view.owed = owed.map(|issue| issue.issue.id.clone()).collect();
-    let decided = decision::decide(&view, &issues, now);
+    let mut decided = decision::decide(&view, &issues, now);
     app.sightings.count(decision::in_progress(&view, &issues));
     looks
         .iter()
         .for_each(|look| keep_sight(app, look, &decided, now));
+    for account in &app.ticketing {
+        add_siblings(account, &mut decided).await;
+    }
     note(app, decided, now).await?;
     app.pulse.poll_ended(app.now());
     Ok(())
@@ -106,6 +109,33 @@ fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now:
         decision: decision.clone(),
     });
     app.sightings.saw(look.system, sighted.collect(), now);
+}
+
+/// Completes what stands around the issues that are about to run: one request for all of them, made
+/// only when something runs. In the snapshot, where parents and dependencies are read, twenty
+/// siblings of every issue would pass what a query may cost; a request a ticket would be too many.
+async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)]) {
+    let mut children: Vec<&mut FlaggedIssue> = decided
+        .iter_mut()
+        .filter(|(_, decision)| decision.outcome == Outcome::Dispatched)
+        .map(|(issue, _)| issue)
+        .filter(|issue| issue.issue.system == account.system() && issue.related.parent.is_some())
+        .collect();
+    if children.is_empty() {
+        return;
+    }
+    let asked: Vec<IssueRef> = children.iter().map(|child| child.issue.clone()).collect();
+    match account.siblings(&asked).await {
+        Ok(mut siblings) => {
+            for child in &mut children {
+                child.related.siblings = siblings.remove(&child.issue.id).unwrap_or_default();
+            }
+        }
+        // They are context; a run does without rather than wait for them.
+        Err(error) => {
+            tracing::warn!(account = account.name(), %error, "Sibling issues could not be read.");
+        }
+    }
 }
 
 /// Reserves what is to run and keeps what has changed in the ledger, in one commit.

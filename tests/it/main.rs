@@ -10,6 +10,8 @@ mod canaries;
 mod contracts;
 mod hostile;
 mod implementation;
+mod planning;
+mod templates;
 
 mod admin_reads;
 mod auth;

@@ -11,7 +11,7 @@ use agent_implement::app::{App, Pace, Setting};
 use agent_implement::config::Config;
 use agent_implement::domain::ids::IssueId;
 use agent_implement::domain::job::Job;
-use agent_implement::domain::mapping::{Input, Mapping};
+use agent_implement::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
 use agent_implement::domain::time::Timestamp;
 use agent_implement::flow::{self, Stop};
 use agent_implement::http;
@@ -26,8 +26,9 @@ use tokio::task::JoinHandle;
 use crate::api::{ACCESS_CODE, TOKEN_SECRET, config};
 use crate::contracts;
 
-/// The workflow that target repositories get.
+/// The workflows that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
+pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 
 /// How long may any one thing in a story take?
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -54,6 +55,11 @@ pub struct World {
 impl World {
     /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
     pub async fn start() -> Self {
+        Self::with(mapping()).await
+    }
+
+    /// The same, with this mapping.
+    pub async fn with(mapping: Mapping) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -67,6 +73,7 @@ impl World {
         let files = [
             ("README.md", "# Shop\n"),
             (".github/workflows/agent-implement.yml", WORKFLOW),
+            (".github/workflows/agent-plan.yml", PLANNING),
         ];
         town.github()
             .repo("acme", "shop")
@@ -86,7 +93,7 @@ impl World {
         };
         let app = App::new(configured(&town, &address), store, setting).unwrap();
         app.store
-            .write(|tx| mappings::put(tx, &mapping()))
+            .write(move |tx| mappings::put(tx, &mapping))
             .await
             .unwrap();
         let (stop, signal) = Stop::new();
@@ -214,6 +221,7 @@ impl World {
         answer.json().await.unwrap()
     }
 
+    /// The folder of everything: the town's state and the store.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -288,6 +296,15 @@ pub fn mapping() -> Mapping {
         .unwrap()
         .validate(None, Timestamp::EPOCH)
         .unwrap()
+}
+
+/// The mapping, with planning before implementation.
+pub fn planning_mapping() -> Mapping {
+    Mapping {
+        planning_enabled: true,
+        planning_workflow_file: Some(PLAN_WORKFLOW.to_owned()),
+        ..mapping()
+    }
 }
 
 /// What the agent does on a ticket without a script of its own.

@@ -18,7 +18,7 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
 use crate::crash::{CrashPlan, CrashPoint};
-use crate::domain::mapping::Input;
+use crate::domain::mapping::{Input, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
 use crate::sandbox::{Town, TownOptions, stories};
 use crate::store::{Store, mappings};
@@ -28,9 +28,18 @@ use super::{logging, serve};
 use keepsake::Keepsake;
 use narrator::{Ending, Narrator};
 
-/// The workflow that a team's repository gets from us; the stand-in host reads it as the real one
+/// The workflows that a team's repository gets from us; the stand-in host reads them as the real one
 /// would.
-const WORKFLOW: &str = include_str!("../../../templates/workflows/agent-implement.yml");
+const WORKFLOWS: [(&str, &str); 2] = [
+    (
+        ".github/workflows/agent-implement.yml",
+        include_str!("../../../templates/workflows/agent-implement.yml"),
+    ),
+    (
+        ".github/workflows/agent-plan.yml",
+        include_str!("../../../templates/workflows/agent-plan.yml"),
+    ),
+];
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -40,7 +49,7 @@ pub struct Arguments {
     /// Folder to keep everything in; unset uses one that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit once nothing is left to do: 0 when the pull request is open, 1 with the reason when not.
+    /// Exit once nothing is left to do: 0 when the pull requests are open, 1 with the reason when not.
     #[arg(long)]
     exit_when_idle: bool,
     /// What is logged to standard error.
@@ -120,10 +129,7 @@ fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::Tem
 async fn found_town(dir: &Path) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(
-        &town,
-        &[(".github/workflows/agent-implement.yml", WORKFLOW)],
-    )?;
+    stories::demo(&town, &WORKFLOWS)?;
     Ok(town)
 }
 
@@ -167,20 +173,31 @@ fn quick() -> Pace {
     }
 }
 
-/// Maps the demo's team to its repository, once, as an operator would.
+/// Maps the demo's teams to their repository, once, as an operator would.
 async fn map_project(app: &App) -> anyhow::Result<()> {
-    let body = json!({
+    let plain = json!({
         "teamKey": stories::DEMO_TEAM,
         "owner": stories::DEMO_OWNER,
         "repo": stories::DEMO_REPO,
         "defaultBranch": "main",
         "ticketingProvider": "A",
     });
-    let mapping = Input::read(body)?.validate(None, app.now())?;
+    let mut planned = plain.clone();
+    planned["teamKey"] = json!(stories::DEMO_PLANNING_TEAM);
+    planned["planningEnabled"] = json!(true);
+    planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
+    let mut mapped = Vec::new();
+    for body in [plain, planned] {
+        mapped.push(Input::read(body)?.validate(None, app.now())?);
+    }
     app.store
-        .write(move |tx| match mappings::get(tx, &mapping.team_key)? {
-            Some(_) => Ok(()),
-            None => mappings::put(tx, &mapping),
+        .write(move |tx| {
+            for mapping in &mapped {
+                if mappings::get(tx, &mapping.team_key)?.is_none() {
+                    mappings::put(tx, mapping)?;
+                }
+            }
+            Ok(())
         })
         .await?;
     Ok(())
@@ -190,9 +207,9 @@ impl Ending {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::PullRequestOpen | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::PullRequestsOpen | Ending::Interrupted => ExitCode::SUCCESS,
             Ending::Without(reason) => {
-                eprintln!("agent-implement: the demo did not reach its pull request: {reason}");
+                eprintln!("agent-implement: the demo did not reach its pull requests: {reason}");
                 ExitCode::FAILURE
             }
         }

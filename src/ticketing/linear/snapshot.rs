@@ -153,8 +153,8 @@ struct Issues {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Connection<T> {
-    nodes: Vec<T>,
+pub(super) struct Connection<T> {
+    pub(super) nodes: Vec<T>,
     #[serde(default)]
     page_info: PageInfo,
 }
@@ -229,7 +229,7 @@ struct Label {
 
 /// An issue beside the one we read.
 #[derive(Deserialize)]
-struct Other {
+pub(super) struct Other {
     identifier: String,
     title: String,
     state: State,
@@ -257,7 +257,7 @@ struct Relations {
 }
 
 impl Other {
-    fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         format!("{}: {} ({})", self.identifier, self.title, self.state.name)
     }
 

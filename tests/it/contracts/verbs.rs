@@ -9,7 +9,7 @@ use agent_implement::domain::secret::Secret;
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
 use agent_implement::sandbox::{Dial, Fault, Vendor};
-use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile};
+use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile, RepoPurpose};
 use agent_implement::wire::{Client, Redactor};
 
 use crate::world::World;
@@ -64,7 +64,9 @@ pub async fn ask_the_repository_host(world: &World) {
     for one in [&github, &plain] {
         one.probe().await.unwrap();
         assert_eq!(one.default_branch(&repo).await.unwrap(), "main");
-        one.repo_token(&repo).await.unwrap();
+        for purpose in [RepoPurpose::Read, RepoPurpose::Change] {
+            one.repo_token(&repo, purpose).await.unwrap();
+        }
     }
     let file = github.file(&repo, "README.md", "main").await.unwrap();
     assert_eq!(file.unwrap().text, "# Shop\n");
@@ -228,6 +230,14 @@ pub async fn ask_the_ticketing_system(world: &World) {
             .await
             .unwrap();
     }
+    let effects = ["effect-1".to_owned(), "effect-2".to_owned()];
+    let ours = account.comments(&issue, &effects).await.unwrap();
+    assert_eq!(ours, ["Once."]);
+    world.town.linear().issue("OPS-259").child_of("OPS-1");
+    world.town.linear().issue("OPS-260").child_of("OPS-1");
+    let issues = [issue.clone()];
+    let siblings = account.siblings(&issues).await.unwrap();
+    assert_eq!(siblings[&issue.id].len(), 1);
     assert_eq!(world.town.linear().issue("OPS-260").comments(), ["Once."]);
 }
 
