@@ -302,6 +302,7 @@ mod tests {
                 key: IssueKey::new(format!("ENG-{number}")),
                 title: "t".into(),
                 url: String::new(),
+                marker_field: None,
             },
             team: "ENG".into(),
             stage,

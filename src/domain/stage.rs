@@ -56,6 +56,20 @@ impl Stage {
         }
     }
 
+    /// The stage that a value of the status field on system B shows, or none when it is not ours.
+    pub fn from_status(value: &str) -> Option<Self> {
+        let all = [
+            Stage::Triggered,
+            Stage::Planning,
+            Stage::PlanComplete,
+            Stage::PlanningFailed,
+            Stage::Implementing,
+            Stage::PrOpened,
+            Stage::ImplementationFailed,
+        ];
+        all.into_iter().find(|stage| stage.status() == value)
+    }
+
     /// The stage that a set of labels on system A shows, or none when no label is ours.
     ///
     /// The furthest one wins: a label that a person forgot to take off never starts a run again.

@@ -1,8 +1,8 @@
 //! `kill -9` at any moment of the demo's work, and the same command again on the same folder: one
 //! CI run, one pull request, no comment twice.
 
-use std::path::Path;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -11,6 +11,7 @@ mod outbox;
 mod parked;
 mod poll;
 mod throttle;
+mod ticketing_b;
 mod why;
 
 use super::parts::{Routes, one_of};
@@ -28,5 +29,6 @@ pub fn routes(app: &App) -> Routes {
         dedup::routes(app),
         outbox::routes(app),
         poll::routes(app),
+        ticketing_b::routes(app),
     ])
 }
