@@ -95,6 +95,8 @@ fn public_url(vendor: Vendor, request: &Request) -> String {
         Vendor::Linear => format!("https://api.linear.app{path}"),
         Vendor::GitHub => format!("https://api.github.com{path}"),
         Vendor::Git => format!("https://github.com{path}"),
+        Vendor::Jira if path.starts_with("/ex/") => format!("https://api.atlassian.com{path}"),
+        Vendor::Jira => format!("https://sandbox.atlassian.net{path}"),
         Vendor::Chat => match path.strip_prefix("/teams") {
             Some(rest) => format!("https://sandbox.logic.azure.com/workflows{rest}"),
             None => format!(
