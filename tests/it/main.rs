@@ -7,6 +7,7 @@ mod floors;
 mod world;
 
 mod implementation;
+mod jira;
 
 mod admin_reads;
 mod auth;
