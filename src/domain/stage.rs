@@ -153,6 +153,18 @@ mod tests {
     }
 
     #[test]
+    fn every_status_reads_as_its_stage() {
+        for stage in [
+            Stage::Triggered,
+            Stage::PlanComplete,
+            Stage::ImplementationFailed,
+        ] {
+            assert_eq!(Stage::from_status(stage.status()), Some(stage));
+        }
+        assert_eq!(Stage::from_status("In Progress"), None);
+    }
+
+    #[test]
     fn a_failure_removes_every_label_and_nothing_else_removes_the_trigger() {
         assert_eq!(
             Stage::ImplementationFailed.label_change(),

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fields::FieldId;
+use super::fields::{FieldId, NO_FIELD};
 use super::{Jira, jql};
 use crate::wire::{Method, VendorError, url_encoded};
 
@@ -31,7 +31,12 @@ pub struct FieldOption {
 }
 
 pub(super) async fn read(jira: &Jira, field: &str) -> Result<Vec<FieldOption>, VendorError> {
-    let field = jira.field(ACTION, field).await?;
+    let field = match jira.field(ACTION, field).await {
+        Ok(field) => field,
+        // A field of Jira's own, or none at all, has no options that could be chosen.
+        Err(error) if error.status() == Some(NO_FIELD) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
     let mut options = match of_contexts(jira, field).await {
         Err(error) if matches!(error.status(), Some(401 | 403 | 404)) => {
             match of_an_issue(jira, field).await? {
