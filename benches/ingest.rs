@@ -296,6 +296,7 @@ fn job(app: &App) -> Job {
             key: "ENG-1".into(),
             title: "Make it fast".into(),
             url: "https://tickets.test/ENG-1".into(),
+            marker_field: None,
         },
         team: "ENG".into(),
         repo: Repo::new("acme", "shop"),

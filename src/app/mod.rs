@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::chat::Chat;
 use crate::clock::Clock;
-use crate::config::{Config, GitHubCredentials};
+use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
 use crate::domain::issue::System;
 use crate::domain::time::Timestamp;
@@ -19,7 +19,7 @@ use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
 use crate::scm::{Credentials, GitHub};
 use crate::store::Store;
-use crate::ticketing::{Account, Linear};
+use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
 pub use pulse::Pulse;
@@ -104,12 +104,11 @@ impl App {
         let redactor = Redactor::new(config.secrets());
         let client = |vendor| Client::new(vendor, redactor.clone());
         let mut ticketing = Vec::new();
-        if let Some(linear) = &config.linear {
-            ticketing.push(Account::Linear(Linear::new(
-                client("linear")?,
-                &linear.api_url,
-                linear.api_key.clone(),
-            )));
+        if let Some(given) = &config.linear {
+            ticketing.push(Account::Linear(linear(client("linear")?, given)));
+        }
+        if let Some(given) = &config.jira {
+            ticketing.push(Account::Jira(jira(client("jira")?, given)));
         }
         let github = match &config.github {
             Some(github) => {
@@ -155,4 +154,27 @@ impl App {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
+}
+
+fn linear(client: Client, given: &config::Linear) -> Linear {
+    let credentials = match given.credentials.clone() {
+        config::LinearCredentials::Key(key) => LinearCredentials::Key(key),
+        config::LinearCredentials::Client { id, secret } => {
+            LinearCredentials::Client { id, secret }
+        }
+    };
+    Linear::new(client, &given.api_url, credentials)
+}
+
+fn jira(client: Client, given: &config::Jira) -> Jira {
+    let credentials = match given.credentials.clone() {
+        config::JiraCredentials::Basic { email, token } => JiraCredentials::Basic { email, token },
+        config::JiraCredentials::Bearer(token) => JiraCredentials::Bearer(token),
+    };
+    Jira::new(
+        client,
+        &given.api_url,
+        given.site_url.as_deref(),
+        &credentials,
+    )
 }

@@ -97,6 +97,7 @@ fn summarise(app: &App, listener: &TcpListener) {
         data_dir = %config.data_dir.display(),
         admin = on(config.admin_access_code.is_some(), "off (set ADMIN_ACCESS_CODE)"),
         linear = on(config.linear.is_some(), "off (set LINEAR_API_KEY)"),
+        jira = on(config.jira.is_some(), "off (set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN)"),
         github = on(config.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
         callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
         chat = on(config.notify.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),

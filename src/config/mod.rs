@@ -7,6 +7,7 @@
 mod check;
 mod options;
 mod sources;
+mod ticketing;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +20,8 @@ use crate::domain::secret::Secret;
 use check::Check;
 pub use options::Options;
 use sources::Sources;
+use ticketing::TicketingSecrets;
+pub use ticketing::{Jira, JiraCredentials, Linear, LinearCredentials};
 
 /// Shortest secret that run tokens may be signed with, in bytes.
 const MIN_TOKEN_SECRET: usize = 32;
@@ -37,6 +40,7 @@ pub struct Config {
     pub callback_base_url: Option<String>,
     pub runner_token_secret: Option<Secret>,
     pub linear: Option<Linear>,
+    pub jira: Option<Jira>,
     pub github: Option<GitHub>,
     pub session_image: Option<String>,
     pub notify: Option<Notify>,
@@ -47,12 +51,6 @@ pub struct Config {
     pub trusted_proxies: Vec<IpAddr>,
     pub log_format: LogFormat,
     pub log_level: String,
-}
-
-#[derive(Debug, Clone)]
-pub struct Linear {
-    pub api_key: Secret,
-    pub api_url: String,
 }
 
 #[derive(Debug, Clone)]
@@ -108,14 +106,25 @@ impl Config {
                 None
             })
         };
-        let admin_access_code = secret("ADMIN_ACCESS_CODE", given.admin_access_code);
-        let runner_token_secret = secret("RUNNER_TOKEN_SECRET", given.runner_token_secret);
-        let linear_key = secret("LINEAR_API_KEY", given.linear_api_key);
-        let app_key = secret("GITHUB_APP_PRIVATE_KEY", given.github_app_private_key);
-        let github_token = secret("GITHUB_TOKEN", given.github_token);
-        let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url);
+        let admin_access_code = secret("ADMIN_ACCESS_CODE", given.admin_access_code.clone());
+        let runner_token_secret = secret("RUNNER_TOKEN_SECRET", given.runner_token_secret.clone());
+        let ticketing = TicketingSecrets {
+            linear_key: secret("LINEAR_API_KEY", given.linear_api_key.clone()),
+            linear_client: secret("LINEAR_CLIENT_SECRET", given.linear_client_secret.clone()),
+            jira_token: secret("JIRA_API_TOKEN", given.jira_api_token.clone()),
+        };
+        let app_key = secret(
+            "GITHUB_APP_PRIVATE_KEY",
+            given.github_app_private_key.clone(),
+        );
+        let github_token = secret("GITHUB_TOKEN", given.github_token.clone());
+        let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url.clone());
 
         let mut check = Check { wrong };
+        let (linear, jira) = (
+            check.linear(&given, &ticketing),
+            check.jira(&given, &ticketing),
+        );
         let address = check.parse::<IpAddr>("LISTEN_ADDR", &given.listen_addr, "an IP address");
         let port = check.parse::<u16>("PORT", &given.port, "a port number");
         let poll_ms = check.parse::<u64>(
@@ -150,10 +159,8 @@ impl Config {
             callback_base_url: check
                 .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
             runner_token_secret,
-            linear: linear_key.map(|api_key| Linear {
-                api_key,
-                api_url: check.base("LINEAR_API_URL", given.linear_api_url),
-            }),
+            linear,
+            jira,
             github: check.github(
                 given.github_app_id,
                 app_key,
@@ -195,7 +202,7 @@ impl Config {
                 GitHubCredentials::Token(_) => None,
             });
         let proxies: Vec<String> = self.trusted_proxies.iter().map(IpAddr::to_string).collect();
-        vec![
+        let mut values = vec![
             ("LISTEN_ADDR", self.listen.ip().to_string()),
             ("PORT", self.listen.port().to_string()),
             ("DATA_DIR", self.data_dir.display().to_string()),
@@ -211,11 +218,6 @@ impl Config {
             (
                 "RUNNER_TOKEN_SECRET",
                 mask(self.runner_token_secret.is_some()),
-            ),
-            ("LINEAR_API_KEY", mask(self.linear.is_some())),
-            (
-                "LINEAR_API_URL",
-                plain(self.linear.as_ref().map(|linear| linear.api_url.as_str())),
             ),
             ("GITHUB_APP_ID", plain(app)),
             ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
@@ -251,7 +253,12 @@ impl Config {
                 .to_owned(),
             ),
             ("LOG_LEVEL", self.log_level.clone()),
-        ]
+        ];
+        values.extend(ticketing::effective(
+            self.linear.as_ref(),
+            self.jira.as_ref(),
+        ));
+        values
     }
 
     /// Every secret value, so that it can be kept out of logs and errors.
@@ -266,7 +273,8 @@ impl Config {
         [
             self.admin_access_code.as_ref(),
             self.runner_token_secret.as_ref(),
-            self.linear.as_ref().map(|linear| &linear.api_key),
+            self.linear.as_ref().map(Linear::secret),
+            self.jira.as_ref().map(Jira::secret),
             github,
             self.notify.as_ref().map(|notify| &notify.url),
         ]

@@ -44,9 +44,41 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub linear_api_key: Option<String>,
+    /// Id of an OAuth application of Linear, in place of an API key.
+    #[arg(long, env = "LINEAR_CLIENT_ID")]
+    pub linear_client_id: Option<String>,
+    /// Secret of the OAuth application of Linear.
+    #[arg(
+        long,
+        env = "LINEAR_CLIENT_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub linear_client_secret: Option<String>,
     /// Base address of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
     pub linear_api_url: String,
+    /// Address of the Jira site, such as https://example.atlassian.net.
+    #[arg(long, env = "JIRA_SITE_URL")]
+    pub jira_site_url: Option<String>,
+    /// Whose API token JIRA_API_TOKEN is; not for OAuth tokens.
+    #[arg(long, env = "JIRA_EMAIL")]
+    pub jira_email: Option<String>,
+    /// API token of Jira, or with JIRA_CLOUD_ID an OAuth bearer token.
+    #[arg(
+        long,
+        env = "JIRA_API_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub jira_api_token: Option<String>,
+    /// Id of the Jira cloud that an OAuth bearer token is for.
+    #[arg(long, env = "JIRA_CLOUD_ID")]
+    pub jira_cloud_id: Option<String>,
+    /// Base address of Jira's API, where it is not the site or the cloud's gateway. An API token
+    /// with scopes needs the gateway: https://api.atlassian.com/ex/jira/<cloud id>.
+    #[arg(long, env = "JIRA_API_URL")]
+    pub jira_api_url: Option<String>,
     /// Id of the GitHub App.
     #[arg(long, env = "GITHUB_APP_ID")]
     pub github_app_id: Option<String>,

@@ -85,7 +85,7 @@ fn a_secret_comes_from_a_file_and_never_from_two_places() {
         &[("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())],
     )
     .unwrap();
-    assert_eq!(config.linear.unwrap().api_key.expose(), "open sesame");
+    assert_eq!(config.linear.unwrap().secret().expose(), "open sesame");
 }
 
 #[test]
@@ -99,4 +99,86 @@ fn effective_values_hide_every_secret() {
     let shown = format!("{:?} {config:?}", config.effective());
     assert!(!shown.contains("topsecret"), "{shown}");
     assert_eq!(config.secrets().len(), 3);
+}
+
+#[test]
+fn a_ticketing_account_is_given_whole_or_not_at_all() {
+    let whole: [(&[&str], &str); 4] = [
+        (
+            &[
+                "--jira-site-url=https://a.atlassian.net/",
+                "--jira-email=a@b.c",
+                "--jira-api-token=t",
+            ],
+            "https://a.atlassian.net",
+        ),
+        (
+            &["--jira-cloud-id=1-2", "--jira-api-token=t"],
+            "https://api.atlassian.com/ex/jira/1-2",
+        ),
+        (
+            &[
+                "--jira-cloud-id=1-2",
+                "--jira-api-token=t",
+                "--jira-api-url=http://127.0.0.1:1/x",
+            ],
+            "http://127.0.0.1:1/x",
+        ),
+        (
+            &[
+                "--jira-site-url=https://a.atlassian.net",
+                "--jira-email=a@b.c",
+                "--jira-api-token=t",
+                "--jira-api-url=https://api.atlassian.com/ex/jira/1-2",
+            ],
+            "https://api.atlassian.com/ex/jira/1-2",
+        ),
+    ];
+    for (flags, api_url) in whole {
+        let config = read(flags, &[]).unwrap();
+        assert_eq!(config.jira.as_ref().unwrap().api_url, api_url);
+        assert_eq!(config.secrets(), ["t"]);
+    }
+    let halves: [(&[&str], &str); 7] = [
+        (
+            &["--jira-email=a@b.c"],
+            "Jira is set up without JIRA_API_TOKEN",
+        ),
+        (
+            &["--jira-api-token=t"],
+            "JIRA_API_TOKEN needs JIRA_SITE_URL and JIRA_EMAIL",
+        ),
+        (
+            &["--jira-api-token=t", "--jira-site-url=https://a.b"],
+            "JIRA_API_TOKEN needs",
+        ),
+        (
+            &["--jira-api-token=t", "--jira-email=a@b.c"],
+            "JIRA_EMAIL is set and JIRA_SITE_URL is not",
+        ),
+        (
+            &[
+                "--jira-api-token=t",
+                "--jira-email=a@b.c",
+                "--jira-cloud-id=1",
+            ],
+            "JIRA_EMAIL and JIRA_CLOUD_ID are both set",
+        ),
+        (
+            &["--linear-client-id=x"],
+            "LINEAR_CLIENT_ID is set and LINEAR_CLIENT_SECRET is not",
+        ),
+        (
+            &[
+                "--linear-client-id=x",
+                "--linear-client-secret=s",
+                "--linear-api-key=k",
+            ],
+            "LINEAR_API_KEY and an OAuth client of Linear are both set",
+        ),
+    ];
+    for (flags, problem) in halves {
+        let told = read(flags, &[]).unwrap_err().to_string();
+        assert!(told.contains(problem), "{flags:?}: {told}");
+    }
 }

@@ -8,7 +8,7 @@
 //! | start run | its dispatch id stands in the run's name (or is the machine's name): a run that carries it is adopted, and a second is started only when the host is known not to have the first |
 //! | end run | ending an ended run is success |
 //! | move marker | it is set, not toggled; taking off an absent label is success |
-//! | ticket comment | its id is made by us from the effect's id; one that exists is success |
+//! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id, looked for before any retry |
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
 //! | draft flag | it is set, not toggled |
 //! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |

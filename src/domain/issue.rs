@@ -28,6 +28,10 @@ pub struct IssueRef {
     pub key: IssueKey,
     pub title: String,
     pub url: String,
+    /// The field that holds its marker, where the system lets each project choose: on Jira the id
+    /// of the status field that the issue was found by. None means the field of our name.
+    #[serde(default)]
+    pub marker_field: Option<String>,
 }
 
 /// What an issue that waits may be waiting for.
@@ -94,4 +98,7 @@ pub enum Progress {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub issues: Vec<FlaggedIssue>,
+    /// Mappings whose issues could not be read although others' could: what was last decided
+    /// about theirs stands.
+    pub unread: Vec<TeamKey>,
 }

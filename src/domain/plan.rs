@@ -73,6 +73,7 @@ mod tests {
             key: "ENG-1".into(),
             title: "t".into(),
             url: String::new(),
+            marker_field: None,
         }
     }
 

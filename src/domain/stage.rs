@@ -56,6 +56,20 @@ impl Stage {
         }
     }
 
+    /// The stage that a value of the status field on system B shows, or none when it is not ours.
+    pub fn from_status(value: &str) -> Option<Self> {
+        let all = [
+            Stage::Triggered,
+            Stage::Planning,
+            Stage::PlanComplete,
+            Stage::PlanningFailed,
+            Stage::Implementing,
+            Stage::PrOpened,
+            Stage::ImplementationFailed,
+        ];
+        all.into_iter().find(|stage| stage.status() == value)
+    }
+
     /// The stage that a set of labels on system A shows, or none when no label is ours.
     ///
     /// The furthest one wins: a label that a person forgot to take off never starts a run again.
@@ -136,6 +150,18 @@ mod tests {
             Stage::from_labels(["Agent-Working", "Ready for Review"]),
             Some(Stage::PrOpened)
         );
+    }
+
+    #[test]
+    fn every_status_reads_as_its_stage() {
+        for stage in [
+            Stage::Triggered,
+            Stage::PlanComplete,
+            Stage::ImplementationFailed,
+        ] {
+            assert_eq!(Stage::from_status(stage.status()), Some(stage));
+        }
+        assert_eq!(Stage::from_status("In Progress"), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::runners::ci;
 use crate::scm::{DispatchError, GitHub};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
-use crate::ticketing::Account;
+use crate::ticketing::{Account, Tried};
 use crate::wire::VendorError;
 
 use super::watch::CLOCK_SKEW;
@@ -75,7 +75,10 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
             Err(failure) => Err(failure),
         },
         Effect::TicketComment { issue, body } => match account(app, issue) {
-            Ok(account) => gone_is_done(account.comment(issue, &errand.stamp(), body).await),
+            Ok(account) => {
+                let stamp = errand.stamp();
+                gone_is_done(account.comment(issue, &stamp, body, tried(errand)).await)
+            }
             Err(failure) => Err(failure),
         },
         Effect::PullComment {
@@ -99,6 +102,16 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
         },
     };
     acted.unwrap_or_else(Acted::Failed)
+}
+
+/// The vendor's clock may be behind ours, so what is looked for may seem older than its effect.
+fn tried(errand: &Errand) -> Tried {
+    match errand.unsure_since {
+        None => Tried::Never,
+        Some(_) => Tried::Perhaps {
+            since: errand.pushed_at - CLOCK_SKEW,
+        },
+    }
 }
 
 fn account<'a>(app: &'a App, issue: &IssueRef) -> Result<&'a Account, Failure> {

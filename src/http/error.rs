@@ -220,6 +220,14 @@ pub enum AdminFault {
     NonceUnknown,
     OwnerMismatch,
     TokenFailed,
+    JqlRequired,
+    InvalidJson,
+    FieldIdRequired,
+    /// What the ticketing system says against a query or a configuration.
+    TicketingRefused(Vec<String>),
+    TicketingBNotConfigured,
+    /// What a vendor said when we could not do what was asked.
+    Vendor(String),
 }
 
 impl From<AdminFault> for ApiError {
@@ -251,6 +259,18 @@ impl From<AdminFault> for ApiError {
             AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
             AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),
             AdminFault::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
+            AdminFault::JqlRequired => (S::BAD_REQUEST, "jql field required"),
+            AdminFault::InvalidJson => (S::BAD_REQUEST, "Invalid JSON body"),
+            AdminFault::FieldIdRequired => (S::BAD_REQUEST, "fieldId query param required"),
+            AdminFault::TicketingRefused(problems) => {
+                return Self::new(S::BAD_REQUEST, problems.join("; "));
+            }
+            AdminFault::TicketingBNotConfigured => {
+                (S::NOT_IMPLEMENTED, "Ticketing-B not configured")
+            }
+            AdminFault::Vendor(message) => {
+                return Self::new(S::INTERNAL_SERVER_ERROR, message);
+            }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
         };
         Self::new(status, sentence)

@@ -17,6 +17,7 @@ pub enum Vendor {
     Chat,
     /// Git over HTTP: off unless dialled.
     Git,
+    Jira,
 }
 
 impl Vendor {
@@ -27,6 +28,7 @@ impl Vendor {
             Self::GitHub => "github",
             Self::Chat => "chat",
             Self::Git => "git",
+            Self::Jira => "jira",
         }
     }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod github;
 mod graphql;
 mod http;
+mod jira;
 mod linear;
 mod page;
 mod requests;
@@ -28,6 +29,7 @@ pub use self::github::{
     CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, GitHub, PullSnapshot,
     Repo, RunSnapshot,
 };
+pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 pub use self::linear::{
     CommentSnapshot, LabelChange, Linear, LinkSnapshot, Ticket, TicketSnapshot,
 };

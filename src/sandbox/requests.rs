@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use data_encoding::BASE64;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -96,6 +97,8 @@ fn public_url(vendor: Vendor, request: &Request) -> String {
         Vendor::Linear => format!("https://api.linear.app{path}"),
         Vendor::GitHub => format!("https://api.github.com{path}"),
         Vendor::Git => format!("https://github.com{path}"),
+        Vendor::Jira if path.starts_with("/ex/") => format!("https://api.atlassian.com{path}"),
+        Vendor::Jira => format!("https://sandbox.atlassian.net{path}"),
         Vendor::Chat => match path.strip_prefix("/teams") {
             Some(rest) => format!("https://sandbox.logic.azure.com/workflows{rest}"),
             None => format!(
@@ -120,6 +123,11 @@ fn headers(request: &Request) -> Map<String, Value> {
             let shown = match (name.as_str(), text.split_once(' ')) {
                 ("authorization", Some((scheme, token))) if is_jwt(token) => {
                     format!("{scheme} eyJredacted.redacted.redacted")
+                }
+                // Masked so that what checks the form of a pair still finds one.
+                ("authorization", Some(("Basic", _))) => {
+                    let pair = BASE64.encode(b"redacted@sandbox.test:redacted");
+                    format!("Basic {pair}")
                 }
                 ("authorization", Some((scheme, _))) => format!("{scheme} [redacted]"),
                 ("authorization", None) => "[redacted]".to_owned(),

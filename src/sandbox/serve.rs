@@ -55,6 +55,8 @@ impl std::error::Error for Dropped {}
 enum Door {
     Linear,
     LinearPage,
+    Jira,
+    JiraPage,
     Rest,
     GraphQl,
     Git,
@@ -77,6 +79,9 @@ impl Door {
                 Self::Linear
             };
             (door, rest)
+        } else if let Some(rest) = behind("/jira") {
+            let is_page = rest.starts_with("/browse/");
+            (if is_page { Self::JiraPage } else { Self::Jira }, rest)
         } else if let Some(rest) = behind("/github/api/v3") {
             (Self::Rest, rest)
         } else if let Some(rest) = behind("/github/api/graphql") {
@@ -97,10 +102,11 @@ impl Door {
     fn vendor(self) -> Option<Vendor> {
         match self {
             Self::Linear => Some(Vendor::Linear),
+            Self::Jira => Some(Vendor::Jira),
             Self::Rest | Self::GraphQl => Some(Vendor::GitHub),
             Self::Git => Some(Vendor::Git),
             Self::Chat => Some(Vendor::Chat),
-            Self::LinearPage | Self::Site | Self::Nowhere => None,
+            Self::LinearPage | Self::JiraPage | Self::Site | Self::Nowhere => None,
         }
     }
 }
@@ -141,6 +147,7 @@ async fn faulty(town: &Arc<Inner>, door: Door, vendor: Vendor, request: Request)
         Some(Fault::DropBefore) => None,
         Some(Fault::RateLimited(left)) => Some(match vendor {
             Vendor::Linear => town.linear.rate_limited(left),
+            Vendor::Jira => town.jira.rate_limited(left),
             Vendor::GitHub | Vendor::Git => town.github.rate_limited(left),
             Vendor::Chat => Chat::rate_limited(left),
         }),
@@ -183,6 +190,7 @@ async fn ask(town: &Arc<Inner>, door: Door, request: Request) -> Reply {
         let _at_work = permit;
         let reply = match door {
             Door::Linear | Door::LinearPage => town.linear.answer(&request),
+            Door::Jira | Door::JiraPage => town.jira.answer(&request),
             Door::Rest => town.github.rest(&request),
             Door::GraphQl => town.github.graphql(&request),
             Door::Git | Door::Site => town.github.site(&request),
@@ -191,6 +199,7 @@ async fn ask(town: &Arc<Inner>, door: Door, request: Request) -> Reply {
         };
         let settled = match door {
             Door::Linear | Door::LinearPage => town.linear.settle(),
+            Door::Jira | Door::JiraPage => town.jira.settle(),
             Door::Chat => town.chat.settle(),
             _ => town.github.settle(),
         };

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::chat::Chat;
 use super::faults::{Dial, Faults, Vendor};
 use super::github::{self, GitHub, Setup};
+use super::jira::Jira;
 use super::linear::Linear;
 use super::requests::RequestLog;
 use super::serve;
@@ -40,6 +41,8 @@ pub struct TownOptions {
     /// The personal token of the repository host that may do everything.
     pub github_token: String,
     pub linear_key: String,
+    pub jira_email: String,
+    pub jira_token: String,
     /// Seed of the fault dials.
     pub seed: u64,
     /// How the dials stand at the start; nothing goes wrong otherwise.
@@ -57,6 +60,8 @@ impl TownOptions {
             app_slug: "agent-implement".into(),
             github_token: "sandbox-token".into(),
             linear_key: "lin_api_sandbox".into(),
+            jira_email: "agent@sandbox.test".into(),
+            jira_token: "jira-api-token-sandbox".into(),
             seed: 0x5eed,
             dials: Vec::new(),
         }
@@ -73,9 +78,10 @@ pub(crate) struct Inner {
     pub dir: PathBuf,
     pub port: u16,
     pub linear: Linear,
+    pub jira: Jira,
     pub github: GitHub,
     pub chat: Chat,
-    pub faults: [Faults; 4],
+    pub faults: [Faults; 5],
     pub requests: RequestLog,
     /// One permit a vendor at work; a stop takes them all, so that nothing is written after it.
     pub at_work: Arc<Semaphore>,
@@ -98,6 +104,12 @@ impl Town {
         let inner = Arc::new(Inner {
             port,
             linear: Linear::open(&dir, format!("{base}/linear"), &options.linear_key)?,
+            jira: Jira::open(
+                &dir,
+                format!("{base}/jira"),
+                &options.jira_email,
+                &options.jira_token,
+            )?,
             github: GitHub::open(Setup {
                 dir: dir.clone(),
                 api: format!("{base}/github/api/v3"),
@@ -135,6 +147,16 @@ impl Town {
         format!("{}/linear", self.base())
     }
 
+    /// The site: people read at `{jira_url}/browse/{key}`, clients call `{jira_url}/rest/api/3`.
+    pub fn jira_url(&self) -> String {
+        format!("{}/jira", self.base())
+    }
+
+    /// The gateway for bearer tokens: clients call `{jira_gateway_url}/rest/api/3`.
+    pub fn jira_gateway_url(&self) -> String {
+        format!("{}/jira/ex/jira/sandbox-cloud", self.base())
+    }
+
     /// Base of the REST API; GraphQL answers at `{github_api_url}/graphql` and `/github/api/graphql`.
     pub fn github_api_url(&self) -> String {
         format!("{}/github/api/v3", self.base())
@@ -157,6 +179,10 @@ impl Town {
 
     pub fn linear(&self) -> &Linear {
         &self.inner.linear
+    }
+
+    pub fn jira(&self) -> &Jira {
+        &self.inner.jira
     }
 
     pub fn github(&self) -> &GitHub {

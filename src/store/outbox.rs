@@ -251,6 +251,7 @@ mod tests {
             key: IssueKey::new(format!("ENG-{number}")),
             title: String::new(),
             url: String::new(),
+            marker_field: None,
         };
         Effect::MoveMarker { issue, stage }
     }

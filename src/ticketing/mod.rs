@@ -3,9 +3,11 @@
 //! [`Account`] has one verb for each thing we ask of any of them; each system's file knows how it
 //! is said there. Stages come in as domain words, labels and fields stay behind these walls.
 
+mod jira;
 mod linear;
 
-pub use linear::Linear;
+pub use jira::{Field, FieldOption, Jira, JiraCredentials};
+pub use linear::{Linear, LinearCredentials};
 
 use std::collections::HashMap;
 
@@ -13,18 +15,31 @@ use crate::domain::ids::IssueId;
 use crate::domain::issue::{IssueRef, Snapshot, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
+use crate::domain::time::Timestamp;
 use crate::wire::{Quota, VendorError};
 
 /// An account at a ticketing system.
 #[derive(Clone)]
 pub enum Account {
     Linear(Linear),
+    Jira(Jira),
+}
+
+/// Whether an effect may have happened already, because the answer to an earlier try was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    Never,
+    /// Not before `since`.
+    Perhaps {
+        since: Timestamp,
+    },
 }
 
 impl Account {
     pub fn system(&self) -> System {
         match self {
             Account::Linear(_) => System::A,
+            Account::Jira(_) => System::B,
         }
     }
 
@@ -32,6 +47,7 @@ impl Account {
     pub fn name(&self) -> &'static str {
         match self {
             Account::Linear(_) => "linear",
+            Account::Jira(_) => "jira",
         }
     }
 
@@ -43,6 +59,7 @@ impl Account {
     pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
         match self {
             Account::Linear(linear) => linear.snapshot(mappings).await,
+            Account::Jira(jira) => jira.snapshot(mappings).await,
         }
     }
 
@@ -53,10 +70,12 @@ impl Account {
     pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         match self {
             Account::Linear(linear) => linear.move_marker(issue, stage).await,
+            Account::Jira(jira) => jira.move_marker(issue, stage).await,
         }
     }
 
-    /// Writes a comment, in Markdown. The same `effect_id` writes it once, however often called.
+    /// Writes a comment, in Markdown. The same `effect_id` writes it once, however often called, as
+    /// long as `tried` is true to what came before.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
@@ -65,9 +84,12 @@ impl Account {
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
+        tried: Tried,
     ) -> Result<(), VendorError> {
         match self {
+            // The id we give it there makes a second one impossible.
             Account::Linear(linear) => linear.comment(issue, effect_id, body).await,
+            Account::Jira(jira) => jira.comment(issue, effect_id, body, tried).await,
         }
     }
 
@@ -83,6 +105,7 @@ impl Account {
     ) -> Result<Vec<String>, VendorError> {
         match self {
             Account::Linear(linear) => linear.comments(issue, effect_ids).await,
+            Account::Jira(jira) => jira.comments(issue, effect_ids).await,
         }
     }
 
@@ -97,6 +120,7 @@ impl Account {
     ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
         match self {
             Account::Linear(linear) => linear.siblings(issues).await,
+            Account::Jira(jira) => jira.siblings(issues).await,
         }
     }
 
@@ -112,6 +136,7 @@ impl Account {
     ) -> Result<(), VendorError> {
         match self {
             Account::Linear(linear) => linear.link_pull_request(issue, title, url).await,
+            Account::Jira(jira) => jira.link_pull_request(issue, title, url).await,
         }
     }
 
@@ -119,6 +144,7 @@ impl Account {
     pub fn quota(&self) -> Quota {
         match self {
             Account::Linear(linear) => linear.quota(),
+            Account::Jira(jira) => jira.quota(),
         }
     }
 
@@ -129,6 +155,7 @@ impl Account {
     pub async fn probe(&self) -> Result<String, VendorError> {
         match self {
             Account::Linear(linear) => linear.probe().await,
+            Account::Jira(jira) => jira.probe().await,
         }
     }
 }

@@ -5,7 +5,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ErrorKind, Redactor, VendorError};
+use super::{ErrorKind, Redactor, VendorError, url_encoded};
 
 pub use reqwest::Method;
 
@@ -108,6 +108,16 @@ impl Request {
             Err(error) => self.fault = Some(format!("the body cannot be written: {error}")),
         }
         self.header("content-type", "application/json")
+    }
+
+    /// A body as a web form sends it.
+    pub fn form(mut self, fields: &[(&str, &str)]) -> Self {
+        let pairs: Vec<String> = fields
+            .iter()
+            .map(|(name, value)| format!("{}={}", url_encoded(name), url_encoded(value)))
+            .collect();
+        self.body = Some(pairs.join("&").into());
+        self.header("content-type", "application/x-www-form-urlencoded")
     }
 
     /// Whose rate limit this call counts against, where a vendor keeps several.

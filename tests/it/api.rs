@@ -201,6 +201,7 @@ pub fn job(id: &str, kind: JobKind) -> Job {
             key: "ENG-1".into(),
             title: "Make it work".into(),
             url: "https://tickets.test/ENG-1".into(),
+            marker_field: None,
         },
         team: "ENG".into(),
         repo: Repo::new("acme", "shop"),

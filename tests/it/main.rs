@@ -10,6 +10,7 @@ mod canaries;
 mod contracts;
 mod hostile;
 mod implementation;
+mod jira;
 mod planning;
 mod templates;
 

@@ -55,11 +55,16 @@ pub struct World {
 impl World {
     /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
     pub async fn start() -> Self {
-        Self::with(mapping()).await
+        Self::mapped([mapping()]).await
     }
 
     /// The same, with this mapping.
     pub async fn with(mapping: Mapping) -> Self {
+        Self::mapped([mapping]).await
+    }
+
+    /// The same with other mappings. Jira has project `OPS`.
+    pub async fn mapped(given: impl IntoIterator<Item = Mapping>) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -70,6 +75,7 @@ impl World {
         options.app_key_pem = Some(app_key());
         let town = Town::start(options).await.unwrap();
         town.linear().team("ENG", "Engineering");
+        town.jira().project("OPS", "Operations");
         let files = [
             ("README.md", "# Shop\n"),
             (".github/workflows/agent-implement.yml", WORKFLOW),
@@ -92,10 +98,10 @@ impl World {
             ..Setting::default()
         };
         let app = App::new(configured(&town, &address), store, setting).unwrap();
-        app.store
-            .write(move |tx| mappings::put(tx, &mapping))
-            .await
-            .unwrap();
+        for mapping in given {
+            let put = app.store.write(move |tx| mappings::put(tx, &mapping));
+            put.await.unwrap();
+        }
         let (stop, signal) = Stop::new();
         let told = signal.clone();
         let served = http::serve(app.clone(), listener, async move { told.given().await });
@@ -134,17 +140,21 @@ impl World {
     /// Lets both vendors misbehave by chance.
     pub fn dial(&self, dial: &Dial) {
         self.town.faults(Vendor::Linear).set(dial.clone());
+        self.town.faults(Vendor::Jira).set(dial.clone());
         self.town.faults(Vendor::GitHub).set(dial.clone());
     }
 
     /// The jobs of a ticket, oldest first.
     pub fn jobs(&self, key: &str) -> Vec<Job> {
-        let Some(ticket) = self.town.linear().issue(key).snapshot() else {
+        let linear = self.town.linear().issue(key).snapshot();
+        let jira = || self.town.jira().issue(key).snapshot();
+        let Some(id) = linear.map(|ticket| ticket.id).or_else(|| Some(jira()?.id)) else {
             return Vec::new();
         };
+        let issue = IssueId::new(id);
         self.app
             .store
-            .read(|tx| jobs::of_issue(tx, &IssueId::new(ticket.id.clone())))
+            .read(|tx| jobs::of_issue(tx, &issue))
             .unwrap()
     }
 
@@ -198,21 +208,23 @@ impl World {
         )
     }
 
-    /// Asks the admin API, signed in.
-    pub async fn admin(&self, path: &str) -> Value {
-        let client = reqwest::Client::new();
+    /// A token of the admin API.
+    pub async fn sign_in(&self) -> String {
         let code = json!({ "code": ACCESS_CODE });
-        let signed_in = client
+        let signed_in = reqwest::Client::new()
             .post(format!("{}/api/auth", self.address))
             .json(&code)
             .send()
             .await
             .unwrap();
-        let token = signed_in.json::<Value>().await.unwrap()["token"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        let answer = client
+        let answer: Value = signed_in.json().await.unwrap();
+        answer["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Asks the admin API, signed in.
+    pub async fn admin(&self, path: &str) -> Value {
+        let token = self.sign_in().await;
+        let answer = reqwest::Client::new()
             .get(format!("{}{path}", self.address))
             .bearer_auth(token)
             .send()
@@ -266,6 +278,12 @@ fn configured(town: &Town, address: &str) -> Config {
         &town.linear().key(),
         "--linear-api-url",
         &town.linear_url(),
+        "--jira-site-url",
+        &town.jira_url(),
+        "--jira-email",
+        town.jira().email(),
+        "--jira-api-token",
+        town.jira().token(),
         "--github-app-id",
         &id,
         "--github-app-private-key",

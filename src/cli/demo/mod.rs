@@ -16,7 +16,9 @@ use tokio::net::TcpListener;
 
 use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
-use crate::config::{Config, GitHub, GitHubCredentials, Linear, LogFormat, Notify};
+use crate::config::{
+    Config, GitHub, GitHubCredentials, Linear, LinearCredentials, LogFormat, Notify,
+};
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::mapping::{Input, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
@@ -143,9 +145,10 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
         linear: Some(Linear {
-            api_key: Secret::new(town.linear().key()),
+            credentials: LinearCredentials::Key(Secret::new(town.linear().key())),
             api_url: town.linear_url(),
         }),
+        jira: None,
         github: Some(GitHub {
             credentials: GitHubCredentials::Token(Secret::new(town.github().token())),
             api_url: town.github_api_url(),

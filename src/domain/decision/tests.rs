@@ -24,6 +24,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
             key: IssueKey::new(format!("ENG-{number}")),
             title: "t".into(),
             url: String::new(),
+            marker_field: None,
         },
         team: "ENG".into(),
         stage,

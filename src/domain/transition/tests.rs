@@ -22,6 +22,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
             key: IssueKey::from("ENG-1"),
             title: "Title".into(),
             url: "https://tickets/ENG-1".into(),
+            marker_field: None,
         },
         team: TeamKey::from("ENG"),
         repo: Repo::new("acme", "shop"),

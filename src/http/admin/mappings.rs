@@ -16,11 +16,12 @@ use crate::domain::mapping::{
     overlapping,
 };
 use crate::domain::time::Timestamp;
-use crate::http::error::AdminFault;
+use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, signed_in, with,
 };
 use crate::store::{StoreResult, WriteTx, mappings};
+use crate::ticketing::Account;
 
 /// Routes of `/api/mappings`.
 pub fn routes(app: &App) -> Routes {
@@ -68,8 +69,35 @@ async fn save(body: Bytes, app: App) -> ApiResult {
     let body = json(&body).ok_or(MappingError::Body)?;
     let input = Input::read(body)?;
     let now = app.now();
+    check_ticketing(&app, &input, now).await?;
     let saved = app.store.write(move |tx| store(tx, &input, now)).await??;
     Ok(ok(&MappingView::of(&saved)))
+}
+
+/// Asks the ticketing system about a mapping that breaks no rule of ours. A system that cannot be
+/// asked now is no reason to refuse: a bad query is told of at each poll.
+async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(), ApiError> {
+    let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
+    let Ok(mapping) = input.validate(stored.as_ref(), now) else {
+        // The commit says which rule is broken.
+        return Ok(());
+    };
+    let Some(Account::Jira(jira)) = app.account(mapping.system()) else {
+        return Ok(());
+    };
+    let problems = match jira.check(&mapping).await {
+        Ok(problems) => problems,
+        Err(error) if error.is_permanent() => vec![error.to_string()],
+        Err(error) => {
+            tracing::warn!(team = %mapping.team_key, %error, "A mapping is saved unchecked.");
+            Vec::new()
+        }
+    };
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(AdminFault::TicketingRefused(problems).into())
+    }
 }
 
 /// What is stored decides about what was left out, so both happen in one transaction.

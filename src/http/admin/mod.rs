@@ -14,6 +14,7 @@ mod parked;
 mod poll;
 mod sight;
 mod throttle;
+mod ticketing_b;
 mod why;
 
 use super::parts::{Routes, one_of};
@@ -33,5 +34,6 @@ pub fn routes(app: &App) -> Routes {
         dedup::routes(app),
         outbox::routes(app),
         poll::routes(app),
+        ticketing_b::routes(app),
     ])
 }

@@ -3,6 +3,7 @@
 //! Labels are added and removed one by one and never written as a list, so that a person's
 //! change at the same moment is not undone.
 
+mod auth;
 mod context;
 mod marker;
 mod snapshot;
@@ -16,10 +17,12 @@ use serde_json::{Value, json};
 use crate::domain::ids::IssueId;
 use crate::domain::issue::{IssueRef, Snapshot};
 use crate::domain::mapping::Mapping;
-use crate::domain::secret::Secret;
 use crate::domain::stage::Stage;
 use crate::keys::uuid_for;
 use crate::wire::{Client, Method, Quota, Request, Response, VendorError};
+
+use auth::Auth;
+pub use auth::LinearCredentials;
 
 /// How much of an answer do we read? A page of issues carries their descriptions.
 const MAX_BODY: usize = 64 << 20;
@@ -29,16 +32,17 @@ const MAX_BODY: usize = 64 << 20;
 pub struct Linear {
     wire: Client,
     endpoint: String,
-    key: Secret,
+    auth: Auth,
 }
 
 impl Linear {
-    /// `api_url` is the address without `/graphql`; `key` a personal API key.
-    pub fn new(wire: Client, api_url: &str, key: Secret) -> Self {
+    /// `api_url` is the address without `/graphql`.
+    pub fn new(wire: Client, api_url: &str, credentials: LinearCredentials) -> Self {
+        let api_url = api_url.trim_end_matches('/');
         Self {
+            auth: Auth::new(wire.clone(), api_url, credentials),
             wire,
-            endpoint: format!("{}/graphql", api_url.trim_end_matches('/')),
-            key,
+            endpoint: format!("{api_url}/graphql"),
         }
     }
 
@@ -49,7 +53,10 @@ impl Linear {
     /// When any page could not be read.
     pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
         let issues = snapshot::read(self).await?;
-        Ok(Snapshot { issues })
+        Ok(Snapshot {
+            issues,
+            unread: Vec::new(),
+        })
     }
 
     /// Makes the issue's labels show this stage, and its state that work has begun. One read and
@@ -168,7 +175,6 @@ impl Linear {
     /// A mutation, sent at most once.
     fn write(&self, action: &'static str, query: &str, variables: Value) -> Request {
         Request::new(action, Method::POST, &self.endpoint)
-            .authorization(self.key.expose())
             .json(&json!({ "query": query, "variables": variables }))
             .accept(400)
             .max_body(MAX_BODY)
@@ -176,7 +182,23 @@ impl Linear {
 
     /// Sends a request and reads its data. Errors may come with any status; a part of the data
     /// beside them is of no use to us.
+    ///
+    /// A token that was refused is fetched anew, once: what was asked with it was surely not done.
     async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
+        let header = self.auth.header().await?;
+        let answer = self
+            .exchange(request.clone().authorization(header.expose()))
+            .await;
+        match answer {
+            Err(error) if error.status() == Some(401) && self.auth.forget(&header) => {
+                let header = self.auth.header().await?;
+                self.exchange(request.authorization(header.expose())).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn exchange<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
         let response = self.wire.send(&request).await?;
         let answer: Answer<T> = match response.json() {
             // Something between us and Linear refused, in words of its own.

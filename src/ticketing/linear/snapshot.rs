@@ -282,6 +282,7 @@ impl Issue {
                 key: IssueKey::new(self.identifier),
                 title: self.title,
                 url: self.url,
+                marker_field: None,
             },
             team: TeamKey::new(self.team.key),
             created_at: self.created_at,

@@ -1,10 +1,12 @@
 use super::*;
 use crate::domain::ids::IssueId;
 use crate::domain::issue::System;
+use crate::domain::secret::Secret;
 use crate::wire::test_server::{Asked, Reply, TestServer, client};
 
 fn account(server: &TestServer) -> Linear {
-    Linear::new(client("linear"), &server.url, Secret::new("lin_api_key"))
+    let key = LinearCredentials::Key(Secret::new("lin_api_key"));
+    Linear::new(client("linear"), &server.url, key)
 }
 
 fn issue_ref() -> IssueRef {
@@ -14,6 +16,7 @@ fn issue_ref() -> IssueRef {
         key: "ENG-7".into(),
         title: "t".into(),
         url: "u".into(),
+        marker_field: None,
     }
 }
 

@@ -1,0 +1,413 @@
+//! Searching, reading and changing issues.
+
+use serde_json::{Map, Value, json};
+
+use super::jql::{self, Query};
+use super::model::{Model, PRIORITIES, RemoteLink, STATUSES, Writer};
+use super::{Jira, document, field_refusal, meta, moment, refusal};
+use crate::sandbox::clock;
+use crate::sandbox::http::{Reply, Request};
+
+/// What a search's body may hold.
+const SEARCH_FIELDS: [&str; 9] = [
+    "jql",
+    "fields",
+    "maxResults",
+    "nextPageToken",
+    "expand",
+    "properties",
+    "fieldsByKeys",
+    "failFast",
+    "reconcileIssues",
+];
+
+impl Jira {
+    pub(super) fn search(&self, body: &Value) -> Reply {
+        let unknown = body.as_object().into_iter().flatten();
+        if let Some((name, _)) = unknown
+            .into_iter()
+            .find(|(name, _)| !SEARCH_FIELDS.contains(&name.as_str()))
+        {
+            return refusal(
+                400,
+                &format!("Invalid request payload: unknown property '{name}'."),
+            );
+        }
+        self.0.shelf.read(|model| {
+            let query = match understood(model, body["jql"].as_str().unwrap_or_default()) {
+                Ok(query) => query,
+                Err(problems) => {
+                    return Reply::json(400, &json!({"errorMessages": problems, "errors": {}}));
+                }
+            };
+            if query.condition.is_none() {
+                return refusal(400, "Unbounded JQL queries are not allowed here. Please add a search restriction to your query.");
+            }
+            self.found(model, &query, body)
+        })
+    }
+
+    fn found(&self, model: &Model, query: &Query, body: &Value) -> Reply {
+        let ways = self.ways();
+        let afresh: Vec<u64> = body["reconcileIssues"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .collect();
+        let is_stale = |at: usize| ways.index_lags && !afresh.contains(&model.issues[at].id);
+        let mut hits: Vec<usize> = (0..model.issues.len())
+            .filter(|at| !model.issues[*at].deleted)
+            .filter(|at| {
+                let condition = query.condition.as_ref();
+                condition.is_some_and(|condition| condition.holds(model, *at, is_stale(*at)))
+            })
+            .collect();
+        let is_ascending = query
+            .order
+            .first()
+            .is_some_and(|(_, descending)| !descending);
+        if !is_ascending {
+            hits.reverse();
+        }
+        let wanted = body["maxResults"].as_u64().unwrap_or(50);
+        let size = usize::try_from(wanted)
+            .unwrap_or(50)
+            .clamp(1, ways.page_max);
+        let from: usize = body["nextPageToken"]
+            .as_str()
+            .and_then(|token| token.parse().ok())
+            .unwrap_or(0);
+        let rest = hits.get(from..).unwrap_or_default();
+        let names: Vec<&str> = body["fields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let issues: Vec<Value> = rest
+            .iter()
+            .take(size)
+            .map(|at| self.issue_json(model, *at, &names, is_stale(*at)))
+            .collect();
+        let is_last = rest.len() <= size;
+        let mut page = json!({"issues": issues, "isLast": is_last});
+        if !is_last {
+            page["nextPageToken"] = (from + size).to_string().into();
+        }
+        Reply::json(200, &page)
+    }
+
+    pub(super) fn parse(&self, request: &Request, body: &Value) -> Reply {
+        let mode = request.param("validation");
+        if !matches!(mode.as_deref(), Some("strict" | "warn" | "none")) {
+            return refusal(400, "The validation parameter is required.");
+        }
+        let queries = body["queries"].as_array().cloned().unwrap_or_default();
+        if queries.is_empty()
+            || queries
+                .iter()
+                .any(|query| query.as_str().is_none_or(str::is_empty))
+        {
+            return refusal(400, "At least one query is required.");
+        }
+        self.0.shelf.read(|model| {
+            let parsed: Vec<Value> = queries
+                .iter()
+                .map(
+                    |query| match understood(model, query.as_str().unwrap_or_default()) {
+                        Ok(_) => json!({"query": query, "structure": {}}),
+                        Err(problems) => json!({"query": query, "errors": problems}),
+                    },
+                )
+                .collect();
+            Reply::json(200, &json!({"queries": parsed}))
+        })
+    }
+
+    pub(super) fn issue_request(
+        &self,
+        request: &Request,
+        key: &str,
+        rest: &[&str],
+        body: &Value,
+    ) -> Reply {
+        let shelf = &self.0.shelf;
+        let Some(at) = shelf.read(|model| model.find_issue(key)) else {
+            return refusal(
+                404,
+                "Issue does not exist or you do not have permission to see it.",
+            );
+        };
+        match (request.method.as_str(), rest) {
+            ("GET", []) => shelf.read(|model| {
+                let wanted = request.param("fields").unwrap_or_else(|| "*all".into());
+                let names: Vec<&str> = wanted.split(',').collect();
+                Reply::json(200, &self.issue_json(model, at, &names, false))
+            }),
+            ("PUT", []) => {
+                let writer = self.api_writer();
+                shelf.change(|model| edit(model, at, body, writer))
+            }
+            ("GET", ["editmeta"]) => shelf.read(meta::edit),
+            ("GET", ["comment"]) => shelf.read(|model| comments(model, at, request)),
+            ("POST", ["comment"]) => shelf.change(|model| comment(model, at, body)),
+            ("POST", ["remotelink"]) => shelf.change(|model| remote_link(model, at, body)),
+            ("GET", ["transitions"]) => {
+                let all: Vec<Value> = STATUSES
+                    .iter()
+                    .map(|(id, name, _)| json!({"id": id, "name": name, "to": {"id": id, "name": name}}))
+                    .collect();
+                Reply::json(200, &json!({"transitions": all}))
+            }
+            ("POST", ["transitions"]) => shelf.change(|model| {
+                let wanted = body["transition"]["id"].as_str().unwrap_or_default();
+                match STATUSES.iter().position(|(id, _, _)| *id == wanted) {
+                    Some(status) => {
+                        model.issues[at].status = status;
+                        Reply::empty(204)
+                    }
+                    None => refusal(400, "The transition is not valid for the issue."),
+                }
+            }),
+            _ => Reply::text(404, "Not Found"),
+        }
+    }
+
+    fn issue_json(&self, model: &Model, at: usize, names: &[&str], stale: bool) -> Value {
+        let id = model.issues[at].id;
+        let (key, base) = (model.key(at), &self.0.base);
+        if names.is_empty() || names == ["id"] {
+            return json!({"id": id.to_string()});
+        }
+        let all = all_fields(model, at, stale);
+        let is_wanted = |name: &str| {
+            names.contains(&"*all") || names.contains(&"*navigable") || names.contains(&name)
+        };
+        let fields: Map<String, Value> = all
+            .into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .collect();
+        json!({
+            "expand": "renderedFields,names,schema,operations,editmeta,changelog",
+            "id": id.to_string(), "self": format!("{base}/rest/api/3/issue/{id}"), "key": key,
+            "fields": fields,
+        })
+    }
+}
+
+/// A query that is good as it stands, or all that is wrong with it.
+fn understood(model: &Model, text: &str) -> Result<Query, Vec<String>> {
+    let query = jql::parse(text).map_err(|problem| vec![problem])?;
+    let problems = query.problems(model);
+    if problems.is_empty() {
+        Ok(query)
+    } else {
+        Err(problems)
+    }
+}
+
+fn status(model: &Model, at: usize) -> Value {
+    let (id, name, category) = STATUSES[model.issues[at].status];
+    json!({"id": id, "name": name, "statusCategory": {"key": category}})
+}
+
+/// An issue as others show it.
+fn brief(model: &Model, at: usize) -> Value {
+    json!({
+        "id": model.issues[at].id.to_string(), "key": model.key(at),
+        "fields": {"summary": model.issues[at].summary, "status": status(model, at)},
+    })
+}
+
+fn links(model: &Model, at: usize) -> Value {
+    let kind =
+        json!({"id": "10000", "name": "Blocks", "inward": "is blocked by", "outward": "blocks"});
+    let links = model.links.iter().filter_map(|link| {
+        let (side, other) = if link.blocked == at {
+            ("inwardIssue", link.blocker)
+        } else if link.blocker == at {
+            ("outwardIssue", link.blocked)
+        } else {
+            return None;
+        };
+        (!model.issues[other].deleted)
+            .then(|| json!({"id": link.id.to_string(), "type": kind, side: brief(model, other)}))
+    });
+    links.collect()
+}
+
+fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
+    let issue = &model.issues[at];
+    let project = &model.projects[issue.project];
+    let priority = issue.priority.as_ref().map(|name| {
+        let rank = PRIORITIES.iter().position(|known| known == name);
+        json!({"id": rank.map_or(0, |rank| rank + 1).to_string(), "name": name})
+    });
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| {
+        fields.insert(name.to_owned(), value);
+    };
+    put("summary", issue.summary.clone().into());
+    put("description", issue.description.clone().unwrap_or_default());
+    put("status", status(model, at));
+    put("priority", priority.unwrap_or_default());
+    put("labels", json!(issue.labels));
+    put("created", moment(issue.at));
+    put("updated", moment(issue.updated));
+    put("issuelinks", links(model, at));
+    put(
+        "project",
+        json!({"id": project.id.to_string(), "key": project.key, "name": project.name}),
+    );
+    if let Some(parent) = issue.parent {
+        put("parent", brief(model, parent));
+    }
+    let values = if stale { &issue.indexed } else { &issue.fields };
+    for field in &model.fields {
+        let option = values
+            .get(&field.number)
+            .and_then(|value| field.option(value));
+        let value =
+            option.map(|option| json!({"id": option.id.to_string(), "value": option.value}));
+        put(&field.id(), value.unwrap_or_default());
+    }
+    fields
+}
+
+/// Checks all that is to change before anything does.
+fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
+    let Some(fields) = body["fields"].as_object() else {
+        return refusal(400, "one of 'fields' or 'update' required");
+    };
+    let mut changes = Vec::new();
+    for (name, value) in fields {
+        let Some(field) = model
+            .find_field(name)
+            .filter(|field| model.fields[*field].id() == *name)
+        else {
+            let message = format!(
+                "Field '{name}' cannot be set. It is not on the appropriate screen, or unknown."
+            );
+            return field_refusal(name, &message);
+        };
+        let option = model.fields[field].options.iter().find(|option| {
+            value["value"] == option.value.as_str()
+                || value["id"].as_str() == Some(option.id.to_string().as_str())
+        });
+        match option {
+            Some(option) => changes.push((field, Some(option.value.clone()))),
+            None if value.is_null() => changes.push((field, None)),
+            None => {
+                let given = value["value"].as_str().unwrap_or_default();
+                return field_refusal(name, &format!("Option value '{given}' is not valid"));
+            }
+        }
+    }
+    for (field, value) in changes {
+        model.set_field(at, field, value.as_deref(), writer);
+    }
+    Reply::empty(204)
+}
+
+fn comment_json(model: &Model, at: usize, with_properties: bool) -> Value {
+    let comment = &model.comments[at];
+    let mut shown = json!({
+        "id": comment.id.to_string(), "body": comment.body,
+        "created": moment(comment.at), "updated": moment(comment.at),
+    });
+    if with_properties {
+        shown["properties"] = Value::Array(comment.properties.clone());
+    }
+    shown
+}
+
+fn comments(model: &Model, issue: usize, request: &Request) -> Reply {
+    let number = |name: &str, otherwise: usize| {
+        request
+            .param(name)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(otherwise)
+    };
+    let (start, max) = (number("startAt", 0), number("maxResults", 100));
+    let mut all: Vec<usize> = (0..model.comments.len())
+        .filter(|at| model.comments[*at].issue == issue)
+        .collect();
+    if request.param("orderBy").as_deref() == Some("-created") {
+        all.reverse();
+    }
+    let with_properties = request
+        .param("expand")
+        .is_some_and(|expand| expand.contains("properties"));
+    let page: Vec<Value> = all
+        .iter()
+        .skip(start)
+        .take(max)
+        .map(|at| comment_json(model, *at, with_properties))
+        .collect();
+    let page = json!({"startAt": start, "maxResults": max, "total": all.len(), "comments": page});
+    Reply::json(200, &page)
+}
+
+fn comment(model: &mut Model, issue: usize, body: &Value) -> Reply {
+    if let Some(problem) = document::problem(&body["body"]) {
+        return field_refusal("comment", &problem);
+    }
+    let properties = body["properties"].as_array().cloned().unwrap_or_default();
+    let is_good = |property: &Value| property["key"].is_string() && !property["value"].is_null();
+    if !properties.iter().all(is_good) {
+        return refusal(400, "A property needs a key and a value.");
+    }
+    let at = model.add_comment(issue, body["body"].clone(), properties, true);
+    Reply::json(201, &comment_json(model, at, false))
+}
+
+fn remote_link(model: &mut Model, issue: usize, body: &Value) -> Reply {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (Some(url), Some(title)) = (text(&body["object"]["url"]), text(&body["object"]["title"]))
+    else {
+        return refusal(400, "The object needs a url and a title.");
+    };
+    let global_id = text(&body["globalId"]);
+    let known = model
+        .remote_links
+        .iter_mut()
+        .find(|link| link.issue == issue && global_id.is_some() && link.global_id == global_id);
+    if let Some(link) = known {
+        (link.url, link.title) = (url, title);
+        return Reply::json(200, &json!({"id": link.id}));
+    }
+    let id = model.next_id();
+    model.remote_links.push(RemoteLink {
+        id,
+        issue,
+        global_id,
+        title,
+        url,
+    });
+    Reply::json(201, &json!({"id": id}))
+}
+
+/// For type Blocks the inward issue blocks the outward one.
+pub(super) fn link(model: &mut Model, body: &Value) -> Reply {
+    let issue = |side: &str| {
+        let named = body[side]["key"].as_str().or(body[side]["id"].as_str())?;
+        model.find_issue(named)
+    };
+    match (
+        issue("inwardIssue"),
+        issue("outwardIssue"),
+        body["type"]["name"].as_str(),
+    ) {
+        (Some(blocker), Some(blocked), Some("Blocks")) => {
+            model.block(blocker, blocked);
+            model.issues[blocked].updated = clock::now_ms();
+            Reply::empty(201)
+        }
+        (_, _, Some("Blocks")) => refusal(
+            404,
+            "Issue does not exist or you do not have permission to see it.",
+        ),
+        _ => refusal(404, "No issue link type with that name was found."),
+    }
+}

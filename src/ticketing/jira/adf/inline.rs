@@ -1,0 +1,440 @@
+//! Markdown inside a paragraph: emphasis, code, links, breaks.
+//!
+//! Every search for a closing mark that failed is remembered, so that a text of nothing but opening
+//! marks is still read in one go; marks do not nest in themselves, so depth is at most their number.
+
+use serde_json::{Value, json};
+
+/// How far may the text of a link reach, in bytes?
+const MAX_LINK_TEXT: usize = 2_000;
+
+/// Longest address that becomes a link, in bytes.
+const MAX_ADDRESS: usize = 2_000;
+
+/// The nodes of a paragraph's text.
+pub(super) fn read(text: &str) -> Vec<Value> {
+    let mut nodes = Vec::new();
+    Run::new(text, Marks::default()).read(&mut nodes);
+    while nodes.last().is_some_and(|node| node["type"] == "hardBreak") {
+        nodes.pop();
+    }
+    nodes
+}
+
+/// Without what cannot stand in a document: control characters, and the joiner with which
+/// mentions were broken; nothing is a mention in a document that does not say so.
+pub(super) fn visible(text: &str) -> String {
+    let is_kept = |c: &char| (!c.is_control() || matches!(c, '\n' | '\t')) && *c != '\u{2060}';
+    text.chars().filter(is_kept).collect()
+}
+
+#[derive(Clone, Copy, Default)]
+struct Marks<'a> {
+    strong: bool,
+    em: bool,
+    strike: bool,
+    link: Option<&'a str>,
+}
+
+impl Marks<'_> {
+    fn link(&self) -> Option<Value> {
+        self.link
+            .map(|href| json!({"type": "link", "attrs": {"href": href}}))
+    }
+
+    fn all(&self) -> Vec<Value> {
+        let plain = [
+            ("strong", self.strong),
+            ("em", self.em),
+            ("strike", self.strike),
+        ];
+        plain
+            .into_iter()
+            .filter(|(_, is_on)| *is_on)
+            .map(|(name, _)| json!({"type": name}))
+            .chain(self.link())
+            .collect()
+    }
+}
+
+/// A pair of marks around text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Emphasis {
+    Strong(&'static str),
+    Strike,
+    Em(char),
+}
+
+impl Emphasis {
+    fn at(rest: &str) -> Option<Self> {
+        if rest.starts_with("**") {
+            Some(Self::Strong("**"))
+        } else if rest.starts_with("__") {
+            Some(Self::Strong("__"))
+        } else if rest.starts_with("~~") {
+            Some(Self::Strike)
+        } else {
+            let first = rest.chars().next()?;
+            matches!(first, '*' | '_').then_some(Self::Em(first))
+        }
+    }
+
+    fn token(self) -> &'static str {
+        match self {
+            Self::Strong(token) => token,
+            Self::Strike => "~~",
+            Self::Em('_') => "_",
+            Self::Em(_) => "*",
+        }
+    }
+
+    /// The marks with this one on; None when it is on already.
+    fn on<'a>(self, marks: Marks<'a>) -> Option<Marks<'a>> {
+        match self {
+            Self::Strong(_) => (!marks.strong).then_some(Marks {
+                strong: true,
+                ..marks
+            }),
+            Self::Strike => (!marks.strike).then_some(Marks {
+                strike: true,
+                ..marks
+            }),
+            Self::Em(_) => (!marks.em).then_some(Marks { em: true, ..marks }),
+        }
+    }
+}
+
+/// One stretch of text under the same marks.
+struct Run<'a> {
+    text: &'a str,
+    marks: Marks<'a>,
+    at: usize,
+    plain: String,
+    /// Closing marks that are not in the rest of the text.
+    absent: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    fn new(text: &'a str, marks: Marks<'a>) -> Self {
+        Self {
+            text,
+            marks,
+            at: 0,
+            plain: String::new(),
+            absent: Vec::new(),
+        }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn before(&self) -> Option<char> {
+        self.text[..self.at].chars().next_back()
+    }
+
+    fn read(mut self, out: &mut Vec<Value>) {
+        while let Some(next) = self.rest().chars().next() {
+            let is_taken = match next {
+                '\\' => self.escape(out),
+                '`' => self.code(out),
+                '*' | '_' | '~' => self.emphasis(out),
+                '!' | '[' => self.link(out),
+                '<' => self.angle(out),
+                '&' => self.entity(),
+                'h' => self.address(out),
+                '\n' => self.line_break(out),
+                _ => false,
+            };
+            if !is_taken {
+                self.plain.push(next);
+                self.at += next.len_utf8();
+            }
+        }
+        self.flush(out);
+    }
+
+    /// Writes what has been gathered as text.
+    fn flush(&mut self, out: &mut Vec<Value>) {
+        let text = visible(&std::mem::take(&mut self.plain));
+        if !text.is_empty() {
+            out.push(text_node(&text, self.marks.all()));
+        }
+    }
+
+    fn escape(&mut self, out: &mut Vec<Value>) -> bool {
+        match self.rest()[1..].chars().next() {
+            Some('\n') => {
+                self.at += 1;
+                self.line_break(out)
+            }
+            Some(escaped) if escaped.is_ascii_punctuation() => {
+                self.plain.push(escaped);
+                self.at += 2;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn line_break(&mut self, out: &mut Vec<Value>) -> bool {
+        self.plain.truncate(self.plain.trim_end_matches(' ').len());
+        self.flush(out);
+        out.push(json!({"type": "hardBreak"}));
+        let after = &self.rest()[1..];
+        self.at += 1 + after.len() - after.trim_start_matches(' ').len();
+        true
+    }
+
+    fn code(&mut self, out: &mut Vec<Value>) -> bool {
+        let rest = self.rest();
+        let after = rest.trim_start_matches('`');
+        let fence = &rest[..rest.len() - after.len()];
+        let closing = self.find_exact(after, fence, '`');
+        let Some(length) = closing else {
+            // The whole row is text; its end must not be taken for a shorter fence.
+            self.plain.push_str(fence);
+            self.at += fence.len();
+            return true;
+        };
+        let mut code = after[..length].replace('\n', " ");
+        if code.len() > 2 && code.starts_with(' ') && code.ends_with(' ') && code.trim() != "" {
+            code = code[1..code.len() - 1].to_owned();
+        }
+        self.flush(out);
+        let code = visible(&code);
+        if !code.is_empty() {
+            // Code stands with no other mark than a link.
+            let marks = std::iter::once(json!({"type": "code"})).chain(self.marks.link());
+            out.push(text_node(&code, marks.collect()));
+        }
+        self.at += 2 * fence.len() + length;
+        true
+    }
+
+    /// Where a row of exactly this many marks begins.
+    fn find_exact(&mut self, text: &str, row: &str, mark: char) -> Option<usize> {
+        if self.absent.iter().any(|absent| absent == row) {
+            return None;
+        }
+        let mut at = 0;
+        while let Some(found) = text[at..].find(row) {
+            let begin = at + found;
+            let length = text[begin..].len() - text[begin..].trim_start_matches(mark).len();
+            if length == row.len() {
+                return Some(begin);
+            }
+            at = begin + length;
+        }
+        self.absent.push(row.to_owned());
+        None
+    }
+
+    fn emphasis(&mut self, out: &mut Vec<Value>) -> bool {
+        let Some(emphasis) = Emphasis::at(self.rest()) else {
+            return false;
+        };
+        let token = emphasis.token();
+        let inner = &self.rest()[token.len()..];
+        let opens = inner.chars().next().is_some_and(|c| !c.is_whitespace())
+            && !(token.starts_with('_') && self.before().is_some_and(char::is_alphanumeric));
+        let Some(marks) = emphasis.on(self.marks).filter(|_| opens) else {
+            self.plain.push_str(token);
+            self.at += token.len();
+            return true;
+        };
+        let Some(length) = self.closing(inner, token) else {
+            self.plain.push_str(token);
+            self.at += token.len();
+            return true;
+        };
+        self.flush(out);
+        Run::new(&inner[..length], marks).read(out);
+        self.at += 2 * token.len() + length;
+        true
+    }
+
+    /// Where emphasis ends: after something visible, and outside of a word for underscores.
+    fn closing(&mut self, text: &str, token: &str) -> Option<usize> {
+        if self.absent.iter().any(|absent| absent == token) {
+            return None;
+        }
+        let mark = token.chars().next()?;
+        let mut at = 0;
+        while let Some(found) = text[at..].find(token) {
+            let begin = at + found;
+            let row = text[begin..].len() - text[begin..].trim_start_matches(mark).len();
+            let after = text[begin + token.len()..].chars().next();
+            let closes = text[..begin]
+                .chars()
+                .next_back()
+                .is_some_and(|c| !c.is_whitespace())
+                && (row == token.len() || (token.len() == 2 && row == 3))
+                && !(mark == '_' && after.is_some_and(char::is_alphanumeric));
+            if closes {
+                // Of three marks the first closes what stands inside.
+                return Some(begin + row - token.len());
+            }
+            at = begin + row;
+        }
+        self.absent.push(token.to_owned());
+        None
+    }
+
+    /// A link, or an image, which is shown as a link to it.
+    fn link(&mut self, out: &mut Vec<Value>) -> bool {
+        let rest = self.rest();
+        let open = if rest.starts_with("![") { 2 } else { 1 };
+        if self.marks.link.is_some() || (rest.starts_with('!') && open == 1) {
+            return false;
+        }
+        let Some((words, href, length)) = link_at(&rest[open..]) else {
+            return false;
+        };
+        self.flush(out);
+        let marks = Marks {
+            link: Some(href),
+            ..self.marks
+        };
+        let words = if words.trim().is_empty() { href } else { words };
+        Run::new(words, marks).read(out);
+        self.at += open + length;
+        true
+    }
+
+    /// A comment, which shows nothing, or an address between angle brackets.
+    fn angle(&mut self, out: &mut Vec<Value>) -> bool {
+        let rest = self.rest();
+        if rest.starts_with("<!--") {
+            if self.absent.iter().any(|absent| absent == "-->") {
+                return false;
+            }
+            let Some(end) = rest.find("-->") else {
+                self.absent.push("-->".to_owned());
+                return false;
+            };
+            self.at += end + 3;
+            return true;
+        }
+        let window = &rest[1..floor(rest, MAX_ADDRESS)];
+        match window.find(['>', ' ', '\n']) {
+            Some(end) if window[end..].starts_with('>') && is_address(&window[..end]) => {
+                self.push_address(&rest[1..=end], out);
+                self.at += end + 2;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn entity(&mut self) -> bool {
+        const ENTITIES: [(&str, char); 6] = [
+            ("&lt;", '<'),
+            ("&gt;", '>'),
+            ("&amp;", '&'),
+            ("&quot;", '"'),
+            ("&#39;", '\''),
+            ("&nbsp;", '\u{a0}'),
+        ];
+        let rest = self.rest();
+        let found = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity));
+        if let Some((entity, character)) = found {
+            self.plain.push(*character);
+            self.at += entity.len();
+        }
+        found.is_some()
+    }
+
+    /// An address in the middle of text.
+    fn address(&mut self, out: &mut Vec<Value>) -> bool {
+        let rest = self.rest();
+        let begins = rest.starts_with("http://") || rest.starts_with("https://");
+        if !begins || self.before().is_some_and(char::is_alphanumeric) {
+            return false;
+        }
+        let ends = |c: char| c.is_whitespace() || c.is_control() || "<>\"`*[]\u{2060}".contains(c);
+        let window = &rest[..floor(rest, MAX_ADDRESS)];
+        let mut address = &window[..window.find(ends).unwrap_or(window.len())];
+        address = address.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
+        if address.ends_with(')') && !address.contains('(') {
+            address = address.trim_end_matches(')');
+        }
+        if !is_address(address) {
+            return false;
+        }
+        self.push_address(address, out);
+        self.at += address.len();
+        true
+    }
+
+    fn push_address(&mut self, address: &'a str, out: &mut Vec<Value>) {
+        self.flush(out);
+        let link = self.marks.link.or(Some(address));
+        let marks = Marks { link, ..self.marks };
+        out.push(text_node(address, marks.all()));
+    }
+}
+
+fn text_node(text: &str, marks: Vec<Value>) -> Value {
+    if marks.is_empty() {
+        json!({"type": "text", "text": text})
+    } else {
+        json!({"type": "text", "text": text, "marks": marks})
+    }
+}
+
+/// The words and the address of a link whose bracket has just been opened, and how long it is.
+fn link_at(text: &str) -> Option<(&str, &str, usize)> {
+    let window = &text[..floor(text, MAX_LINK_TEXT)];
+    let mut depth = 0;
+    let mut close = None;
+    for (at, character) in window.char_indices() {
+        match character {
+            '[' => depth += 1,
+            ']' if depth == 0 => {
+                close = Some(at);
+                break;
+            }
+            ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    let close = close?;
+    let target = text[close + 1..].strip_prefix('(')?;
+    let target = &target[..floor(target, MAX_ADDRESS)];
+    let mut depth = 0;
+    let end = target
+        .char_indices()
+        .find_map(|(at, character)| match character {
+            '(' => {
+                depth += 1;
+                None
+            }
+            ')' if depth == 0 => Some(at),
+            ')' => {
+                depth -= 1;
+                None
+            }
+            _ => None,
+        })?;
+    let href = target[..end].split_whitespace().next()?;
+    let href = href.trim_start_matches('<').trim_end_matches('>');
+    is_address(href).then_some((&text[..close], href, close + 2 + end + 1))
+}
+
+fn is_address(text: &str) -> bool {
+    let after = ["http://", "https://", "mailto:"]
+        .into_iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    after.is_some_and(|rest| !rest.is_empty())
+        && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\u{2060}')
+}
+
+/// The last boundary between characters within `most` bytes.
+fn floor(text: &str, most: usize) -> usize {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    end
+}

@@ -1,0 +1,318 @@
+use super::*;
+use proptest::prelude::*;
+
+fn content(markdown: &str) -> Value {
+    document(markdown)["content"].clone()
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn marked(words: &str, marks: Value) -> Value {
+    json!({"type": "text", "text": words, "marks": marks})
+}
+
+#[test]
+fn blocks_become_their_nodes() {
+    let rows = [
+        ("Hello", json!([paragraph(vec![text("Hello")])])),
+        (
+            "## Plan",
+            json!([{"type": "heading", "attrs": {"level": 2}, "content": [text("Plan")]}]),
+        ),
+        (
+            "```rust\nfn x() {}\n\n  y\n```\nafter",
+            json!([
+                {"type": "codeBlock", "attrs": {"language": "rust"}, "content": [text("fn x() {}\n\n  y")]},
+                paragraph(vec![text("after")]),
+            ]),
+        ),
+        (
+            "````\n```\n````",
+            json!([{"type": "codeBlock", "content": [text("```")]}]),
+        ),
+        ("```\n```", json!([{"type": "codeBlock"}])),
+        (
+            "a\n\n---\n\nb",
+            json!([paragraph(vec![text("a")]), {"type": "rule"}, paragraph(vec![text("b")])]),
+        ),
+        (
+            "> one\n> two\n>\n> three",
+            json!([{"type": "blockquote", "content": [
+                paragraph(vec![text("one"), json!({"type": "hardBreak"}), text("two")]),
+                paragraph(vec![text("three")]),
+            ]}]),
+        ),
+        (
+            "Blocked:\n- .env: secret\n- key",
+            json!([
+                paragraph(vec![text("Blocked:")]),
+                {"type": "bulletList", "content": [
+                    {"type": "listItem", "content": [paragraph(vec![text(".env: secret")])]},
+                    {"type": "listItem", "content": [paragraph(vec![text("key")])]},
+                ]},
+            ]),
+        ),
+        (
+            "3. a\n   - b\n4. c",
+            json!([{"type": "orderedList", "attrs": {"order": 3}, "content": [
+                {"type": "listItem", "content": [
+                    paragraph(vec![text("a")]),
+                    {"type": "bulletList", "content": [
+                        {"type": "listItem", "content": [paragraph(vec![text("b")])]},
+                    ]},
+                ]},
+                {"type": "listItem", "content": [paragraph(vec![text("c")])]},
+            ]}]),
+        ),
+    ];
+    for (markdown, expected) in rows {
+        assert_eq!(content(markdown), expected, "{markdown}");
+    }
+}
+
+#[test]
+fn text_keeps_its_marks_and_loses_its_markup() {
+    let href = |href: &str| json!({"type": "link", "attrs": {"href": href}});
+    let (strong, em, code) = (
+        json!({"type": "strong"}),
+        json!({"type": "em"}),
+        json!({"type": "code"}),
+    );
+    let rows = [
+        (
+            "a **b** c",
+            json!([text("a "), marked("b", json!([strong])), text(" c")]),
+        ),
+        (
+            "*a* _b_",
+            json!([
+                marked("a", json!([em])),
+                text(" "),
+                marked("b", json!([em]))
+            ]),
+        ),
+        (
+            "**a *b***",
+            json!([
+                marked("a ", json!([strong])),
+                marked("b", json!([strong, em]))
+            ]),
+        ),
+        (
+            "snake_case_name 2 * 3 * 4",
+            json!([text("snake_case_name 2 * 3 * 4")]),
+        ),
+        ("`a*b*`", json!([marked("a*b*", json!([code]))])),
+        ("**`x`**", json!([marked("x", json!([code]))])),
+        (
+            "see [#7](https://h/7).",
+            json!([
+                text("see "),
+                marked("#7", json!([href("https://h/7")])),
+                text(".")
+            ]),
+        ),
+        ("[x](javascript:y)", json!([text("[x](javascript:y)")])),
+        (
+            "at https://h/a_b_c, ok",
+            json!([
+                text("at "),
+                marked("https://h/a_b_c", json!([href("https://h/a_b_c")])),
+                text(", ok")
+            ]),
+        ),
+        (
+            "a  \nb\\\nc",
+            json!([
+                text("a"), {"type": "hardBreak"}, text("b"), {"type": "hardBreak"}, text("c")
+            ]),
+        ),
+        (
+            "&lt;b> @\u{2060}all \\*x\\* <!-- hidden -->",
+            json!([text("<b> @all *x* ")]),
+        ),
+        ("**open `and", json!([text("**open `and")])),
+    ];
+    for (markdown, expected) in rows {
+        assert_eq!(content(markdown)[0]["content"], expected, "{markdown}");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_cut_with_a_mark() {
+    for text in [
+        "x".repeat(40_000),
+        "a\n".repeat(30_000),
+        "- **b**\n".repeat(9_000),
+        "\"".repeat(40_000),
+    ] {
+        let document = document(&text);
+        let size = document.to_string().chars().count();
+        assert!(size <= LIMIT && size > LIMIT / 2, "{size}");
+        assert!(document.to_string().contains("[… cut"));
+    }
+}
+
+#[test]
+fn a_text_of_nothing_but_openings_is_read_quickly() {
+    let began = std::time::Instant::now();
+    for mark in [
+        "*a", "_a ", "[", "`a``", "<!--", "~~a", "![", "> ", "- ", "**a*b",
+    ] {
+        check(&document(&mark.repeat(16_000)));
+    }
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_description_reads_as_markdown() {
+    let document = json!({"type": "doc", "version": 1, "content": [
+        {"type": "heading", "attrs": {"level": 2}, "content": [text("Goal")]},
+        {"type": "paragraph", "content": [
+            text("Greet "), marked("everyone", json!([{"type": "strong"}])),
+            {"type": "hardBreak"}, marked("code", json!([{"type": "code"}])), text(" by "),
+            {"type": "mention", "attrs": {"id": "1", "text": "@Ada"}},
+            text(", see "), marked("docs", json!([{"type": "link", "attrs": {"href": "https://d"}}])),
+        ]},
+        {"type": "taskList", "attrs": {"localId": "1"}, "content": [
+            {"type": "taskItem", "attrs": {"state": "DONE"}, "content": [text("one")]},
+            {"type": "taskItem", "attrs": {"state": "TODO"}, "content": [text("two")]},
+        ]},
+        {"type": "orderedList", "content": [{"type": "listItem", "content": [
+            {"type": "paragraph", "content": [text("first")]},
+            {"type": "bulletList", "content": [{"type": "listItem", "content": [
+                {"type": "paragraph", "content": [text("inner")]}]}]},
+        ]}]},
+        {"type": "codeBlock", "attrs": {"language": "sh"}, "content": [text("ls")]},
+        {"type": "panel", "attrs": {"panelType": "info"}, "content": [
+            {"type": "paragraph", "content": [text("mind")]}]},
+        {"type": "table", "content": [
+            {"type": "tableRow", "content": [{"type": "tableHeader", "content": [
+                {"type": "paragraph", "content": [text("a|b")]}]}]},
+            {"type": "tableRow", "content": [{"type": "tableCell", "content": [
+                {"type": "paragraph", "content": [text("c")]}]}]},
+        ]},
+        {"type": "somethingNew", "content": [{"type": "paragraph", "content": [text("kept")]}]},
+    ]});
+    let expected = "## Goal\n\nGreet **everyone**\n`code` by @Ada, see [docs](https://d)\n\n\
+        - [x] one\n- [ ] two\n\n1. first\n   - inner\n\n```sh\nls\n```\n\n> mind\n\n\
+        | a\\|b |\n| --- |\n| c |\n\nkept";
+    assert_eq!(markdown(&document), expected);
+    assert_eq!(markdown(&Value::Null), "");
+    assert_eq!(markdown(&json!("plain")), "plain");
+}
+
+/// Fails where a document breaks the published schema.
+fn check(document: &Value) {
+    assert_eq!(
+        (&document["type"], &document["version"]),
+        (&json!("doc"), &json!(1))
+    );
+    for block in document["content"].as_array().unwrap() {
+        check_block(block);
+    }
+    assert!(document.to_string().chars().count() <= LIMIT);
+}
+
+fn check_block(node: &Value) {
+    let kind = node["type"].as_str().unwrap();
+    let children = node["content"].as_array().cloned().unwrap_or_default();
+    match kind {
+        "paragraph" | "heading" => children.iter().for_each(check_inline),
+        "codeBlock" => {
+            assert!(children.len() <= 1);
+            for child in &children {
+                assert!(child.get("marks").is_none() && child["text"] != "");
+            }
+        }
+        "bulletList" | "orderedList" => {
+            assert!(!children.is_empty());
+            for item in &children {
+                assert_eq!(item["type"], "listItem");
+                let inner = item["content"].as_array().unwrap();
+                assert!(matches!(
+                    inner[0]["type"].as_str(),
+                    Some("paragraph" | "codeBlock")
+                ));
+                for block in inner {
+                    let kind = block["type"].as_str().unwrap();
+                    assert!(
+                        ["paragraph", "codeBlock", "bulletList", "orderedList"].contains(&kind),
+                        "{kind}"
+                    );
+                    check_block(block);
+                }
+            }
+        }
+        "blockquote" => {
+            assert!(!children.is_empty());
+            for child in &children {
+                assert_eq!(child["type"], "paragraph");
+                check_block(child);
+            }
+        }
+        "rule" => assert!(children.is_empty()),
+        other => panic!("{other}"),
+    }
+    if kind == "heading" {
+        assert!((1..=6).contains(&node["attrs"]["level"].as_u64().unwrap()));
+    }
+}
+
+fn check_inline(node: &Value) {
+    match node["type"].as_str().unwrap() {
+        "hardBreak" => {}
+        "text" => {
+            let text = node["text"].as_str().unwrap();
+            assert!(!text.is_empty());
+            assert!(
+                !text.contains(|c: char| c.is_control() && c != '\t' && c != '\n'),
+                "{text:?}"
+            );
+            let marks = node["marks"].as_array().cloned().unwrap_or_default();
+            let names: Vec<&str> = marks
+                .iter()
+                .map(|mark| mark["type"].as_str().unwrap())
+                .collect();
+            if names.contains(&"code") {
+                assert!(
+                    names.iter().all(|name| ["code", "link"].contains(name)),
+                    "{names:?}"
+                );
+            }
+            for mark in marks.iter().filter(|mark| mark["type"] == "link") {
+                let href = mark["attrs"]["href"].as_str().unwrap();
+                assert!(is_web(href), "{href}");
+            }
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn is_web(href: &str) -> bool {
+    ["http://", "https://", "mailto:"]
+        .iter()
+        .any(|scheme| href.starts_with(scheme))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_text_makes_a_valid_document(text in "(?s).{0,400}") {
+        check(&document(&text));
+    }
+
+    #[test]
+    fn any_markup_makes_a_valid_document(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "**", "*", "_", "__", "~~", "`", "```", "\n", "\n\n", "- ", "1. ", "   ", "> ", "# ",
+            "[", "](https://x)", "](y)", "!", "<!--", "-->", "&lt;", "\\", "word", "ä", "---",
+            "https://h/", "<", ">", "|", "\u{2060}", "\u{0}", " ", "\r\n", "\t",
+        ]), 0..60)
+    ) {
+        check(&document(&parts.concat()));
+    }
+}

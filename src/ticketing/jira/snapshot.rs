@@ -1,0 +1,431 @@
+//! Reading the issues of all mappings: one search for each distinct query, side by side.
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::issue::{
+    FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, Snapshot, System,
+};
+use crate::domain::mapping::{Mapping, Ticketing};
+use crate::domain::stage::Stage;
+use crate::domain::time::Timestamp;
+use crate::wire::{Method, VendorError};
+
+use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
+use super::{Jira, adf, jql};
+
+const ACTION: &str = "reading flagged issues";
+
+/// How many issues do we ask for at once? Jira gives fewer when it finds them too large.
+const PAGE_SIZE: usize = 250;
+
+/// How many pages do we read before we take the list for endless?
+const MAX_PAGES: usize = 200;
+
+/// How many searches run at once?
+const SIDE_BY_SIDE: usize = 8;
+
+/// Mappings that are served by one search.
+struct Scope<'a> {
+    clause: &'a str,
+    status: FieldId,
+    repo: FieldId,
+    /// By value of the repo field.
+    mappings: Vec<(&'a str, &'a Mapping)>,
+}
+
+/// The status field and the repo field of a mapping, as ids or names.
+pub(super) fn field_names(ticketing: &Ticketing) -> Vec<&str> {
+    match ticketing {
+        Ticketing::A => Vec::new(),
+        Ticketing::B {
+            status_field_override,
+            repo_field_override,
+            ..
+        } => vec![
+            status_field_override.as_deref().unwrap_or(STATUS_FIELD),
+            repo_field_override.as_deref().unwrap_or(REPO_FIELD),
+        ],
+    }
+}
+
+pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+    let mut snapshot = Snapshot::default();
+    let mut failure = None;
+    let scopes = scopes(jira, mappings, &mut snapshot, &mut failure).await;
+    if !scopes.is_empty() {
+        let site = jira.site().await?;
+        let written = jira.recently_written();
+        for few in scopes.chunks(SIDE_BY_SIDE) {
+            let searches = few.iter().map(|scope| scope.read(jira, &site, &written));
+            for (scope, found) in few.iter().zip(join_all(searches).await) {
+                match found {
+                    Ok(issues) => snapshot.issues.extend(issues),
+                    Err(error) => {
+                        let of_scope = scope.mappings.iter().map(|(_, mapping)| *mapping);
+                        note_failure(&mut snapshot, &mut failure, of_scope, error);
+                    }
+                }
+            }
+        }
+    }
+    match failure {
+        Some(error) if snapshot.unread.len() == mappings.len() => return Err(error),
+        _ => {}
+    }
+    // Queries may overlap, and an issue may move to a later page while we turn pages.
+    let mut seen = HashSet::new();
+    snapshot
+        .issues
+        .retain(|issue| seen.insert(issue.issue.id.clone()));
+    Ok(snapshot)
+}
+
+/// A query that Jira refuses, because somebody renamed a project, stops its own mappings only.
+fn note_failure<'a>(
+    snapshot: &mut Snapshot,
+    failure: &mut Option<VendorError>,
+    mappings: impl Iterator<Item = &'a Mapping>,
+    error: VendorError,
+) {
+    let keys: Vec<_> = mappings.map(|mapping| mapping.team_key.clone()).collect();
+    let named: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+    tracing::warn!(mappings = named.join(", "), %error, "Issues could not be read.");
+    snapshot.unread.extend(keys);
+    failure.get_or_insert(error);
+}
+
+async fn scopes<'a>(
+    jira: &Jira,
+    mappings: &[&'a Mapping],
+    snapshot: &mut Snapshot,
+    failure: &mut Option<VendorError>,
+) -> Vec<Scope<'a>> {
+    let mut scopes: Vec<Scope<'a>> = Vec::new();
+    for mapping in mappings.iter().copied() {
+        let Ticketing::B {
+            jql: clause,
+            repo_field_value,
+            ..
+        } = &mapping.ticketing
+        else {
+            continue;
+        };
+        let (status, repo) = match both_fields(jira, mapping).await {
+            Ok(fields) => fields,
+            Err(error) => {
+                note_failure(snapshot, failure, std::iter::once(mapping), error);
+                continue;
+            }
+        };
+        let clause = clause.trim();
+        let own = (repo_field_value.trim(), mapping);
+        let same = |scope: &&mut Scope<'_>| {
+            scope.clause == clause && scope.status == status && scope.repo == repo
+        };
+        match scopes.iter_mut().find(same) {
+            Some(scope) => scope.mappings.push(own),
+            None => scopes.push(Scope {
+                clause,
+                status,
+                repo,
+                mappings: vec![own],
+            }),
+        }
+    }
+    scopes
+}
+
+async fn both_fields(jira: &Jira, mapping: &Mapping) -> Result<(FieldId, FieldId), VendorError> {
+    let names = field_names(&mapping.ticketing);
+    let name = |at: usize| names.get(at).copied().unwrap_or_default();
+    Ok((
+        jira.field(ACTION, name(0)).await?,
+        jira.field(ACTION, name(1)).await?,
+    ))
+}
+
+impl Scope<'_> {
+    async fn read(
+        &self,
+        jira: &Jira,
+        site: &str,
+        written: &[u64],
+    ) -> Result<Vec<FlaggedIssue>, VendorError> {
+        let narrow = jql::flagged(self.clause, self.status);
+        let found = match self.pages(jira, &narrow, written).await {
+            Err(error) if error.status() == Some(400) => {
+                let wide = jql::marked(self.clause, self.status);
+                self.pages(jira, &wide, written).await?
+            }
+            found => found?,
+        };
+        let flagged = found
+            .into_iter()
+            .filter_map(|issue| self.translate(issue, site));
+        Ok(flagged.collect())
+    }
+
+    async fn pages(
+        &self,
+        jira: &Jira,
+        query: &str,
+        written: &[u64],
+    ) -> Result<Vec<Issue>, VendorError> {
+        let mut found = Vec::new();
+        let mut body = json!({
+            "jql": query,
+            "maxResults": PAGE_SIZE,
+            "fields": [
+                "summary", "description", "status", "priority", "created", "issuelinks", "parent",
+                self.status.id(), self.repo.id(),
+            ],
+        });
+        if !written.is_empty() {
+            body["reconcileIssues"] = json!(written);
+        }
+        for _ in 0..MAX_PAGES {
+            let request = jira.request(ACTION, Method::POST, "/search/jql");
+            let page: Page = jira.wire.send(&request.json(&body).safe()).await?.json()?;
+            found.extend(page.issues);
+            match page.next_page_token {
+                Some(token) if !page.is_last => body["nextPageToken"] = token.into(),
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// None when the issue needs no look, or is for no repository of these mappings.
+    fn translate(&self, issue: Issue, site: &str) -> Option<FlaggedIssue> {
+        let Issue { id, key, fields } = issue;
+        let status = fields.values_of(self.status);
+        let stage = status.iter().find_map(|value| Stage::from_status(value))?;
+        if !jql::FLAGGED.contains(&stage) || fields.status.is_done() {
+            return None;
+        }
+        let repos = fields.values_of(self.repo);
+        let is_for = |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
+        let (_, mapping) = self.mappings.iter().find(is_for)?;
+        let (open_blockers, related) = (fields.open_blockers(), fields.related());
+        Some(FlaggedIssue {
+            issue: IssueRef {
+                system: System::B,
+                url: format!("{site}/browse/{key}"),
+                marker_field: Some(self.status.id()),
+                id: IssueId::new(id),
+                key: IssueKey::new(key),
+                title: fields.summary.unwrap_or_default(),
+            },
+            team: mapping.team_key.clone(),
+            stage,
+            priority: priority(fields.priority.as_ref()),
+            created_at: fields.created,
+            description: fields
+                .description
+                .as_ref()
+                .map(adf::markdown)
+                .unwrap_or_default(),
+            progress: fields.status.progress(),
+            state_name: fields.status.name,
+            open_blockers,
+            related,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    #[serde(default)]
+    issues: Vec<Issue>,
+    next_page_token: Option<String>,
+    #[serde(default)]
+    is_last: bool,
+}
+
+#[derive(Deserialize)]
+struct Issue {
+    id: String,
+    key: String,
+    fields: Fields,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    summary: Option<String>,
+    description: Option<Value>,
+    status: Status,
+    priority: Option<Named>,
+    created: Timestamp,
+    #[serde(default)]
+    issuelinks: Vec<Link>,
+    parent: Option<Other>,
+    #[serde(flatten)]
+    custom: HashMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    name: String,
+    status_category: Option<Category>,
+}
+
+#[derive(Deserialize)]
+struct Category {
+    key: String,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Link {
+    #[serde(rename = "type")]
+    kind: LinkType,
+    inward_issue: Option<Other>,
+    outward_issue: Option<Other>,
+}
+
+#[derive(Deserialize)]
+struct LinkType {
+    name: String,
+    inward: String,
+    outward: String,
+}
+
+/// An issue beside the one we read.
+#[derive(Deserialize)]
+pub(super) struct Other {
+    pub(super) key: String,
+    fields: OtherFields,
+}
+
+#[derive(Deserialize)]
+struct OtherFields {
+    summary: Option<String>,
+    status: Option<Status>,
+}
+
+impl Status {
+    fn is_done(&self) -> bool {
+        let category = self.status_category.as_ref();
+        category.is_some_and(|category| category.key == "done")
+    }
+
+    fn progress(&self) -> Progress {
+        match self
+            .status_category
+            .as_ref()
+            .map(|category| category.key.as_str())
+        {
+            Some("indeterminate") => Progress::Started,
+            Some("done") => Progress::Completed,
+            _ => Progress::Unstarted,
+        }
+    }
+}
+
+impl Link {
+    fn is_blocking(&self) -> bool {
+        self.kind.name.eq_ignore_ascii_case("Blocks")
+            || self.kind.inward.eq_ignore_ascii_case("is blocked by")
+    }
+}
+
+impl Other {
+    pub(super) fn line(&self) -> String {
+        let state = self
+            .fields
+            .status
+            .as_ref()
+            .map_or("?", |status| status.name.as_str());
+        format!("{}: {} ({state})", self.key, self.title())
+    }
+
+    fn title(&self) -> &str {
+        self.fields.summary.as_deref().unwrap_or_default()
+    }
+
+    fn is_open(&self) -> bool {
+        !self.fields.status.as_ref().is_some_and(Status::is_done)
+    }
+}
+
+impl Fields {
+    /// What a field says: a select field one value, another kind perhaps several.
+    fn values_of(&self, field: FieldId) -> Vec<String> {
+        let mut values = Vec::new();
+        if let Some(value) = self.custom.get(&field.id()) {
+            gather(value, &mut values);
+        }
+        values
+    }
+
+    fn open_blockers(&self) -> Vec<OpenBlocker> {
+        let blocking = self.issuelinks.iter().filter(|link| link.is_blocking());
+        blocking
+            .filter_map(|link| link.inward_issue.as_ref())
+            .filter(|blocker| blocker.is_open())
+            .map(|blocker| OpenBlocker {
+                key: IssueKey::new(&blocker.key),
+                title: blocker.title().to_owned(),
+            })
+            .collect()
+    }
+
+    fn related(&self) -> Related {
+        let dependencies = self.issuelinks.iter().filter_map(|link| {
+            let (word, other) = match (&link.inward_issue, &link.outward_issue) {
+                (Some(other), _) => (&link.kind.inward, other),
+                (None, Some(other)) => (&link.kind.outward, other),
+                (None, None) => return None,
+            };
+            Some(format!(
+                "{} {}",
+                word.trim_start_matches("is "),
+                other.line()
+            ))
+        });
+        Related {
+            parent: self.parent.as_ref().map(Other::line),
+            siblings: Vec::new(),
+            dependencies: dependencies.collect(),
+        }
+    }
+}
+
+fn gather(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::String(text) => into.push(text.trim().to_owned()),
+        Value::Object(option) => {
+            let text = option.get("value").and_then(Value::as_str);
+            into.extend(text.map(|text| text.trim().to_owned()));
+        }
+        Value::Array(values) => values.iter().for_each(|value| gather(value, into)),
+        _ => {}
+    }
+}
+
+/// Sites name their priorities as they like; those of Jira's own schemes are known, any other is in
+/// the middle, and none comes last.
+fn priority(told: Option<&Named>) -> u8 {
+    let Some(told) = told else {
+        return 6;
+    };
+    match told.name.to_lowercase().as_str() {
+        "highest" | "blocker" | "critical" | "urgent" => 1,
+        "high" | "major" => 2,
+        "low" | "minor" => 4,
+        "lowest" | "trivial" => 5,
+        _ => 3,
+    }
+}

@@ -1,0 +1,435 @@
+//! Tickets on Jira: the same road, with a select field for a marker and rich text for comments.
+
+use agent_implement::domain::job::JobState;
+use agent_implement::domain::mapping::{Mapping, Ticketing};
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Dial, Fault, FieldChange, JiraTicket, Vendor};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::api::{Answer, Server};
+use crate::world::{World, mapping};
+
+const STATUS: &str = "Agent-Implement Status";
+
+/// Tickets of project `OPS` for one value of the repo field.
+fn for_repo(team: &str, value: &str) -> Mapping {
+    with_query(team, "project = OPS", value)
+}
+
+fn with_query(team: &str, jql: &str, value: &str) -> Mapping {
+    Mapping {
+        team_key: team.into(),
+        ticketing: Ticketing::B {
+            jql: jql.to_owned(),
+            repo_field_value: value.to_owned(),
+            status_field_override: None,
+            repo_field_override: None,
+        },
+        ..mapping()
+    }
+}
+
+async fn world() -> World {
+    World::mapped([for_repo("OPS", "shop")]).await
+}
+
+fn file(world: &World, key: &str, title: &str) -> JiraTicket {
+    let ticket = world.town.jira().issue(key).title(title);
+    ticket.describe("Please.").repo("shop")
+}
+
+/// An agent that changes nothing.
+fn idle() -> Script {
+    Script::new().pass([Step::say("There is nothing to do.")])
+}
+
+/// What the status field showed, one after the other.
+fn stages(ticket: &JiraTicket, field: &str) -> Vec<String> {
+    let history = ticket.snapshot().unwrap().history.into_iter();
+    let of_field = history.filter(|change: &FieldChange| change.field == field);
+    of_field.filter_map(|change| change.value).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ready_ticket_becomes_a_pull_request() {
+    let world = world().await;
+    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
+    let job = world.ended("OPS-1").await;
+    assert_eq!(job.state, JobState::Completed);
+    assert_eq!(job.team.as_str(), "OPS");
+    let pulls = world.repo().pulls();
+    assert_eq!(pulls[0].title, "OPS-1: Add the feature");
+    assert_eq!(
+        stages(&ticket, STATUS),
+        ["Ready", "Implementing", "PR Ready"]
+    );
+    let comments = ticket.snapshot().unwrap().comments;
+    let url = world.repo().pull_url(pulls[0].number);
+    let link = json!([{"type": "link", "attrs": {"href": url}}]);
+    assert_eq!(
+        comments[0].body["content"],
+        json!([{"type": "paragraph", "content": [
+            {"type": "text", "text": "Pull request opened: "},
+            {"type": "text", "text": format!("#{}", pulls[0].number), "marks": link},
+        ]}])
+    );
+    assert_eq!(comments.len(), 1);
+    assert_eq!(
+        job.issue.url,
+        format!("{}/browse/OPS-1", world.town.jira_url())
+    );
+    world.polled().await;
+    assert_eq!(
+        world.jobs("OPS-1").len(),
+        1,
+        "an open pull request is final"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_shown_and_ready_again_is_a_new_request() {
+    let world = world().await;
+    world.script("OPS-1", idle());
+    let ticket = file(&world, "OPS-1", "Do nothing").status("Ready");
+    let job = world.ended("OPS-1").await;
+    assert_eq!(job.state.status(), "failed");
+    assert_eq!(
+        stages(&ticket, STATUS).last().unwrap(),
+        "Implementation Failed"
+    );
+    assert!(
+        ticket.comments()[0].starts_with("Implementation failed: "),
+        "{:?}",
+        ticket.comments()
+    );
+    world.polled().await;
+    assert_eq!(world.jobs("OPS-1").len(), 1);
+    ticket.status("Ready");
+    world
+        .until("a second run", || world.jobs("OPS-1").len() == 2)
+        .await;
+    world.ended("OPS-1").await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_blocked_done_or_for_nobody_waits() {
+    let world = world().await;
+    file(&world, "OPS-1", "First");
+    let blocked = file(&world, "OPS-2", "Second").blocked_by("OPS-1");
+    blocked.status("Ready");
+    file(&world, "OPS-3", "Done already")
+        .complete()
+        .status("Ready");
+    world
+        .town
+        .jira()
+        .issue("OPS-4")
+        .title("Elsewhere")
+        .repo("web")
+        .status("Ready");
+    file(&world, "OTHER-1", "Another project").status("Ready");
+    world.polled().await;
+    let why = world.admin("/api/why/OPS-2").await;
+    assert_eq!(why["decision"]["message"], "Blocked by OPS-1, still open.");
+    for key in ["OPS-2", "OPS-3", "OPS-4", "OTHER-1"] {
+        assert!(world.jobs(key).is_empty(), "{key}");
+    }
+    world.town.jira().issue("OPS-1").complete();
+    world.ended("OPS-2").await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mappings_share_a_query_and_each_takes_its_own() {
+    let fields = |mapping: Mapping| {
+        let mut mapping = mapping;
+        if let Ticketing::B {
+            status_field_override,
+            repo_field_override,
+            ..
+        } = &mut mapping.ticketing
+        {
+            *status_field_override = Some("Robot Stage".to_owned());
+            *repo_field_override = Some("Component".to_owned());
+        }
+        mapping
+    };
+    let clause = "project = OPS OR project = WEB";
+    let broken = with_query("BROKEN", "project = GONE", "shop");
+    let world = World::mapped([
+        broken,
+        fields(with_query("ROBOT", clause, "Shop front")),
+        with_query("SHOP", clause, "shop"),
+        with_query("WEB", clause, "web"),
+    ])
+    .await;
+    let jira = world.town.jira();
+    // The robots' field knows no planning; a query that names it would be refused.
+    jira.select_field(
+        "Robot Stage",
+        &["Ready", "Implementing", "PR Ready", "Implementation Failed"],
+    );
+    file(&world, "OPS-1", "One").status("Ready");
+    jira.issue("WEB-1").title("Two").repo("web").status("Ready");
+    let robot = jira
+        .issue("OPS-2")
+        .title("Three")
+        .field("Component", "Shop front");
+    let robot = robot.field("Robot Stage", "Ready");
+    for (key, team) in [("OPS-1", "SHOP"), ("WEB-1", "WEB"), ("OPS-2", "ROBOT")] {
+        assert_eq!(world.ended(key).await.team.as_str(), team, "{key}");
+    }
+    assert_eq!(
+        stages(&robot, "Robot Stage"),
+        ["Ready", "Implementing", "PR Ready"]
+    );
+    assert!(stages(&robot, STATUS).is_empty());
+
+    world.town.requests().clear();
+    world.polled().await;
+    let requests = world.town.requests().of(Vendor::Jira);
+    let shared = requests.iter().filter(|request| {
+        let body = request.body["jql"].as_str().unwrap_or_default();
+        body.contains("WEB") && body.contains("Plan Approved") && request.status == Some(200)
+    });
+    let polls = world.app.pulse.polls();
+    assert!(
+        shared.count() <= 3,
+        "one search for both mappings a poll, after {polls} polls"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_whose_answer_is_lost_is_not_doubled() {
+    let world = world().await;
+    let faults = world.town.faults(Vendor::Jira);
+    faults.next_on("/comment", Fault::DropAfter);
+    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
+    world.ended("OPS-1").await;
+    assert_eq!(faults.struck().len(), 1);
+    assert_eq!(ticket.comments().len(), 1, "{:?}", ticket.comments());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_lags_starts_nothing_twice() {
+    let world = world().await;
+    world.town.jira().let_index_lag();
+    world.script("OPS-1", idle());
+    let ticket = file(&world, "OPS-1", "Do nothing").status("Ready");
+    world.ended("OPS-1").await;
+    world.polled().await;
+    world.polled().await;
+    assert_eq!(
+        world.jobs("OPS-1").len(),
+        1,
+        "{:?}",
+        stages(&ticket, STATUS)
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_survive_a_bad_day_of_jira() {
+    let world = world().await;
+    world.dial(&Dial {
+        drop_before: 0.2,
+        drop_after: 0.2,
+        error: 0.2,
+        ..Dial::default()
+    });
+    let tickets: Vec<JiraTicket> = (1..=4)
+        .map(|number| file(&world, &format!("OPS-{number}"), "Feature").status("Ready"))
+        .collect();
+    for (at, ticket) in tickets.iter().enumerate() {
+        let job = world.ended(&format!("OPS-{}", at + 1)).await;
+        assert_eq!(job.state, JobState::Completed);
+        assert_eq!(ticket.comments().len(), 1, "{:?}", ticket.comments());
+        assert_eq!(
+            ticket.snapshot().unwrap().status.as_deref(),
+            Some("PR Ready")
+        );
+    }
+    world.end().await;
+}
+
+/// Asks the admin API of a world.
+async fn ask(world: &World, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+    let token = world.sign_in().await;
+    let url = format!("{}{path}", world.address);
+    let mut request = reqwest::Client::new()
+        .request(method, url)
+        .bearer_auth(token);
+    if let Some(body) = body {
+        request = request.json(&body);
+    }
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
+    let world = world().await;
+    let jira = world.town.jira();
+    file(&world, "OPS-1", "Seen");
+    let validate = async |jql: &str| {
+        let path = "/api/ticketing-b/validate-query";
+        ask(&world, Method::POST, path, Some(json!({"jql": jql}))).await
+    };
+    let good = (200, json!({"ok": true}));
+    assert_eq!(
+        validate("project = OPS AND (labels = x OR status = Done)").await,
+        good
+    );
+    for (query, problem) in [
+        ("universe = 42", "Field 'universe' does not exist"),
+        ("project = OPS ORDER BY created", "leave out ORDER BY"),
+        ("project = OPS) OR (project = OPS", "Expecting"),
+        ("invalid query", "Expecting operator but got 'query'"),
+    ] {
+        let (status, answer) = validate(query).await;
+        assert_eq!(status, 400, "{query}");
+        assert!(
+            answer["error"].as_str().unwrap().contains(problem),
+            "{query}: {answer}"
+        );
+    }
+
+    let (_, all) = ask(&world, Method::GET, "/api/ticketing-b/fields", None).await;
+    assert_eq!(all.as_array().unwrap().len(), 2);
+    let path = "/api/ticketing-b/fields?name=agent-implement%20repo";
+    let (_, found) = ask(&world, Method::GET, path, None).await;
+    assert_eq!(found[0]["name"], "Agent-Implement Repo");
+    let id = found[0]["id"].as_str().unwrap();
+    assert_eq!(
+        found,
+        json!([{"id": id, "name": "Agent-Implement Repo", "custom": true}])
+    );
+
+    // Not an administrator of Jira, by an issue; without one, by the form; then as one.
+    let path = format!("/api/ticketing-b/field-options?fieldId={id}");
+    let options = async || ask(&world, Method::GET, &path, None).await;
+    let by_issue = options().await;
+    assert_eq!((by_issue.0, &by_issue.1[0]["value"]), (200, &json!("shop")));
+    jira.issue("OPS-1").delete();
+    assert_eq!(options().await, by_issue);
+    jira.grant_admin();
+    assert_eq!(options().await, by_issue);
+    let empty = jira.select_field("Empty", &[]);
+    let path = format!("/api/ticketing-b/field-options?fieldId={empty}");
+    assert_eq!(
+        ask(&world, Method::GET, &path, None).await,
+        (200, json!([]))
+    );
+
+    world.town.faults(Vendor::Jira).outage(true);
+    let (status, answer) = validate("project = OPS").await;
+    assert_eq!(status, 500);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("jira answered 503"),
+        "{answer}"
+    );
+    world.town.faults(Vendor::Jira).outage(false);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mapping_is_checked_with_jira_before_it_is_kept() {
+    let world = world().await;
+    let save = async |jql: &str, field: Option<&str>| {
+        let config =
+            json!({"kind": "B", "jql": jql, "repoFieldValue": "x", "statusFieldOverride": field});
+        let body = json!({
+            "teamKey": "NEW", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+            "ticketingProvider": "B", "ticketingConfig": config,
+        });
+        ask(&world, Method::POST, "/api/mappings", Some(body)).await
+    };
+    let (status, answer) = save("universe = 42", None).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(
+        answer["error"].as_str().unwrap().contains("universe"),
+        "{answer}"
+    );
+    let (status, answer) = save("project = OPS", Some("No such field")).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("'No such field'"),
+        "{answer}"
+    );
+    let (status, answer) = save("project = OPS", None).await;
+    assert_eq!(status, 200, "{answer}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn without_jira_the_form_is_told_so() {
+    let server = Server::start().await;
+    let token = server.signed_in().await;
+    let ask = async |method: &str, path: &str, body: Option<&str>| -> Answer {
+        let path = format!("/api/ticketing-b/{path}");
+        server
+            .ask(method, &path, &token, body.map(str::to_owned))
+            .await
+    };
+    let off = (501, "Ticketing-B not configured");
+    let rows = [
+        (
+            "POST",
+            "validate-query",
+            Some("{"),
+            (400, "Invalid JSON body"),
+        ),
+        (
+            "POST",
+            "validate-query",
+            Some("{}"),
+            (400, "jql field required"),
+        ),
+        (
+            "POST",
+            "validate-query",
+            Some(r#"{"jql": " "}"#),
+            (400, "jql field required"),
+        ),
+        (
+            "POST",
+            "validate-query",
+            Some(r#"{"jql": "project = A"}"#),
+            off,
+        ),
+        ("GET", "fields", None, off),
+        ("GET", "fields?name=a&name=b", None, off),
+        (
+            "GET",
+            "field-options",
+            None,
+            (400, "fieldId query param required"),
+        ),
+        (
+            "GET",
+            "field-options?fieldId=",
+            None,
+            (400, "fieldId query param required"),
+        ),
+        ("GET", "field-options?fieldId=x", None, off),
+        ("GET", "validate-query", None, (405, "Method not allowed")),
+    ];
+    for (method, path, body, expected) in rows {
+        let answer = ask(method, path, body).await;
+        assert_eq!(answer.fault(), expected, "{method} {path}");
+    }
+    let stranger = server.ask("GET", "/api/ticketing-b/fields", "", None).await;
+    assert_eq!(stranger.fault(), (401, "Unauthorized"));
+    server.stop().await.unwrap();
+}
