@@ -10,6 +10,7 @@ use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
 use agent_implement::sandbox::{Dial, Fault, Vendor};
 use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile, RepoPurpose};
+use agent_implement::ticketing::Tried;
 use agent_implement::wire::{Client, Redactor};
 
 use crate::world::World;
@@ -213,6 +214,7 @@ pub async fn ask_the_ticketing_system(world: &World) {
         key: "OPS-260".into(),
         title: "Somebody else's".into(),
         url: String::new(),
+        marker_field: None,
     };
     for stage in [
         Stage::Planning,
@@ -224,7 +226,10 @@ pub async fn ask_the_ticketing_system(world: &World) {
         account.move_marker(&issue, stage).await.unwrap();
     }
     for _ in 0..2 {
-        account.comment(&issue, "effect-1", "Once.").await.unwrap();
+        account
+            .comment(&issue, "effect-1", "Once.", Tried::Never)
+            .await
+            .unwrap();
         account
             .link_pull_request(&issue, "PR #7", "https://github.test/acme/shop/pull/7")
             .await
