@@ -31,7 +31,7 @@ pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-impleme
 pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 
 /// How long may any one thing in a story take?
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
 pub fn app_key() -> String {
