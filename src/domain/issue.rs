@@ -34,6 +34,13 @@ pub struct IssueRef {
     pub marker_field: Option<String>,
 }
 
+impl IssueRef {
+    /// Whether an operator means this issue: by its id, or by what people call it in any case.
+    pub fn is_called(&self, named: &str) -> bool {
+        self.id.as_str() == named || self.key.as_str().eq_ignore_ascii_case(named)
+    }
+}
+
 /// What an issue that waits may be waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

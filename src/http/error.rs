@@ -216,6 +216,7 @@ pub enum AdminFault {
     NothingDeleted,
     JobNotFound,
     IssueNotFound,
+    IssueIdRequired,
     NonceAndOwnerRequired,
     NonceUnknown,
     OwnerMismatch,
@@ -254,6 +255,7 @@ impl From<AdminFault> for ApiError {
                 let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
                 return Self::with_body(S::NOT_FOUND, body);
             }
+            AdminFault::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
             AdminFault::JobNotFound => (S::NOT_FOUND, "job not found"),
             AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),

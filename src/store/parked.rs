@@ -45,3 +45,12 @@ pub fn get(tx: &impl Rows, issue: &IssueId) -> StoreResult<Option<Parked>> {
 pub fn all(tx: &impl Rows) -> StoreResult<Vec<Parked>> {
     PARKED.collect(tx, .., |_, parked| parked)
 }
+
+/// Releases an issue and forgets the failures that parked it. Whether it was parked.
+pub fn unpark(tx: &WriteTx<'_>, issue: &IssueId) -> StoreResult<bool> {
+    let Some(parked) = get(tx, issue)? else {
+        return Ok(false);
+    };
+    reset_failures(tx, issue, parked.phase)?;
+    PARKED.remove(tx, issue.as_str())
+}

@@ -6,6 +6,8 @@ use agent_implement::sandbox::{Dial, Fault, Vendor};
 
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 
+use serde_json::json;
+
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,6 +200,61 @@ async fn a_failed_ticket_runs_again_only_when_it_is_flagged_again() {
     let job = world.ended("ENG-1").await;
     assert_eq!((job.state, job.dispatch_number), (JobState::Completed, 2));
     assert_eq!(world.repo().pulls().len(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_failures_in_a_row_park_a_ticket_until_it_is_unparked() {
+    let world = World::start().await;
+    let works = [Step::write("a.txt", "a\n")];
+    let script = Script::new()
+        .pass([Step::Loop])
+        .pass([Step::Loop])
+        .pass([Step::Loop])
+        .pass(works);
+    world.script("ENG-1", script);
+    world.flag("ENG-1", "Add the feature");
+    for failures in 1..=3 {
+        world
+            .until("it has run", || world.jobs("ENG-1").len() == failures)
+            .await;
+        assert_eq!(world.ended("ENG-1").await.state.status(), "failed");
+        world
+            .town
+            .linear()
+            .issue("ENG-1")
+            .add_label("Agent-Implement");
+    }
+    world.polled().await;
+    assert_eq!(
+        world.jobs("ENG-1").len(),
+        3,
+        "a parked ticket is not dispatched, trigger or not"
+    );
+    assert_eq!(
+        world.admin("/api/why/ENG-1").await["decision"]["reason"],
+        "parked"
+    );
+    let told = world.town.linear().issue("ENG-1").comments();
+    assert_eq!(
+        told.iter()
+            .filter(|comment| comment.starts_with("Parked after 3 failures"))
+            .count(),
+        1
+    );
+
+    for (named, unparked) in [("ENG-2", false), ("eng-1", true), ("eng-1", false)] {
+        let answer = world
+            .post("/api/parked/unpark", json!({ "issueId": named }))
+            .await;
+        assert_eq!(answer, json!({ "unparked": unparked }), "{named}");
+    }
+    let nameless = world.post("/api/parked/unpark", json!({})).await;
+    assert_eq!(nameless, json!({ "error": "issueId is required" }));
+    world
+        .until("it runs again", || world.jobs("ENG-1").len() == 4)
+        .await;
+    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
     world.end().await;
 }
 

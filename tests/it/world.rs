@@ -233,6 +233,14 @@ impl World {
         answer.json().await.unwrap()
     }
 
+    /// Asks the admin API to do something, signed in.
+    pub async fn post(&self, path: &str, body: Value) -> Value {
+        let token = self.sign_in().await;
+        let request = reqwest::Client::new().post(format!("{}{path}", self.address));
+        let answer = request.bearer_auth(token).json(&body).send().await.unwrap();
+        answer.json().await.unwrap()
+    }
+
     /// The folder of everything: the town's state and the store.
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -10,7 +10,7 @@ use crate::domain::ids::{IssueId, IssueKey};
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
 use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
-use crate::store::dedup::{self, DedupEntry};
+use crate::store::dedup;
 
 /// Routes of `/api/dedup`.
 pub fn routes(app: &App) -> Routes {
@@ -55,11 +55,8 @@ async fn list(app: App) -> ApiResult {
 /// Takes an issue out of the window, by its id or by what people call it.
 async fn remove(Segment(named): Segment, app: App) -> ApiResult {
     let removed = app.store.write(move |tx| {
-        let is_it = |entry: &DedupEntry| {
-            entry.issue.id.as_str() == named
-                || entry.issue.key.as_str().eq_ignore_ascii_case(&named)
-        };
-        match dedup::all(tx)?.into_iter().find(is_it) {
+        let mut entries = dedup::all(tx)?.into_iter();
+        match entries.find(|entry| entry.issue.is_called(&named)) {
             Some(entry) => dedup::remove(tx, &entry.issue.id),
             None => Ok(false),
         }

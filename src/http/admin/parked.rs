@@ -1,6 +1,8 @@
 //! `/api/parked`: issues that the dispatch breaker took out of the queue.
 
+use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
@@ -8,13 +10,25 @@ use crate::app::App;
 use crate::domain::ids::{IssueId, IssueKey};
 use crate::domain::issue::Phase;
 use crate::domain::time::Timestamp;
-use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::http::error::AdminFault;
+use crate::http::parts::{
+    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
+};
 use crate::store::parked;
 
 /// Routes of `/api/parked`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "parked").boxed();
+    let unparked = path!("api" / "parked" / "unpark").boxed();
     one_of([
+        unparked
+            .clone()
+            .and(signed_in(app, Method::POST))
+            .and(body(ADMIN_BODY))
+            .and(with(app))
+            .then(unpark)
+            .boxed(),
+        only(&unparked, [Method::POST]),
         all.clone()
             .and(signed_in(app, Method::GET))
             .and(with(app))
@@ -40,6 +54,28 @@ async fn list(app: App) -> ApiResult {
         })
         .collect();
     Ok(ok(&views))
+}
+
+/// Releases an issue; the next poll looks at it again, so one is asked for.
+async fn unpark(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(AdminFault::InvalidBody)?;
+    let named = body
+        .get("issueId")
+        .and_then(Value::as_str)
+        .filter(|named| !named.is_empty());
+    let named = named.ok_or(AdminFault::IssueIdRequired)?.to_owned();
+    let unparked = app.store.write(move |tx| {
+        let mut all = parked::all(tx)?.into_iter();
+        match all.find(|parked| parked.issue.is_called(&named)) {
+            Some(parked) => parked::unpark(tx, &parked.issue.id),
+            None => Ok(false),
+        }
+    });
+    let unparked = unparked.await?;
+    if unparked {
+        app.bells.poll.notify_one();
+    }
+    Ok(ok(&serde_json::json!({ "unparked": unparked })))
 }
 
 #[derive(Serialize)]
