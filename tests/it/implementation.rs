@@ -204,6 +204,52 @@ async fn a_failed_ticket_runs_again_only_when_it_is_flagged_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_silent_system_showed_last_stands_and_is_called_stale() {
+    let world = World::start().await;
+    world.town.linear().issue("ENG-9").title("Blocker");
+    world
+        .town
+        .linear()
+        .issue("ENG-1")
+        .title("Waits")
+        .blocked_by("ENG-9")
+        .add_label("Agent-Implement");
+    world.polled().await;
+    let fresh = world.admin("/api/issues").await;
+    assert_eq!(
+        (&fresh["issues"][0]["identifier"], &fresh["stale"]),
+        (&json!("ENG-1"), &json!([]))
+    );
+
+    world.town.faults(Vendor::Linear).outage(true);
+    world.polled().await;
+    world.polled().await;
+    let stale = world.admin("/api/issues").await;
+    assert_eq!(stale["stale"], json!(["ENG"]));
+    assert!(stale["staleSince"]["ENG"].is_string(), "{stale}");
+    assert_eq!(
+        stale["issues"][0]["decision"]["reason"], "blocked",
+        "nothing is wiped"
+    );
+    let blockers = world.admin("/api/blockers?all=true").await;
+    assert_eq!(
+        blockers["blockers"][0]["message"],
+        "Blocked by ENG-9, still open."
+    );
+    assert_eq!(
+        world.admin("/api/blockers").await["totals"]["issues"],
+        0,
+        "the spec's three reasons only"
+    );
+
+    world.town.faults(Vendor::Linear).outage(false);
+    world.town.linear().issue("ENG-9").complete();
+    world.ended("ENG-1").await;
+    assert_eq!(world.admin("/api/issues").await["stale"], json!([]));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn three_failures_in_a_row_park_a_ticket_until_it_is_unparked() {
     let world = World::start().await;
     let works = [Step::write("a.txt", "a\n")];
