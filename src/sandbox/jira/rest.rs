@@ -292,7 +292,8 @@ fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
             return field_refusal(name, &message);
         };
         let option = model.fields[field].options.iter().find(|option| {
-            value["value"] == option.value.as_str() || value["id"] == option.id.to_string()
+            let id = value["id"].as_str().and_then(|id| id.parse().ok());
+            value["value"] == option.value.as_str() || id == Some(option.id)
         });
         match option {
             Some(option) => changes.push((field, Some(option.value.clone()))),

@@ -85,11 +85,11 @@ impl Linear {
             Ok(_) => Ok(()),
             Err(error) if error.is_permanent() && !error.is_not_found() => {
                 // The words of a refused second creation are the vendor's; the comment is proof.
-                let there = self.comment_is_there(&id, issue).await;
-                if matches!(there, Ok(true)) {
-                    Ok(())
-                } else {
-                    Err(error)
+                match self.comment_is_there(&id, issue).await {
+                    Ok(true) => Ok(()),
+                    // Not known yet; the refusal alone would end the tries.
+                    Err(passing) if !passing.is_permanent() => Err(passing),
+                    Ok(false) | Err(_) => Err(error),
                 }
             }
             Err(error) => Err(error),
