@@ -223,7 +223,7 @@ impl Bench {
                 };
                 let step = step(number);
                 let put = move |tx: &agent_implement::store::WriteTx<'_>| {
-                    steps::put(tx, &JobId::from("01BENCH"), &step)
+                    steps::put(tx, &JobId::from("01BENCH"), &step, number)
                 };
                 self.app.store.write(put).await?;
                 done += 1;
@@ -296,6 +296,7 @@ fn job(app: &App) -> Job {
             key: "ENG-1".into(),
             title: "Make it fast".into(),
             url: "https://tickets.test/ENG-1".into(),
+            marker_field: None,
         },
         team: "ENG".into(),
         repo: Repo::new("acme", "shop"),

@@ -22,11 +22,11 @@ pub struct CommandLine {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
     Demo(demo::Arguments),
     /// Inside a run: clone, implement, review, push, open the pull request, report.
-    Run,
+    Run(run::Arguments),
     /// Inside a CI run, first of all: hide the run's tokens from its log.
     Mask,
     /// In the demo and the tests: play the agent CLI from a script.
@@ -40,9 +40,9 @@ enum Command {
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
-        Command::Serve(arguments) => with_runtime(serve::serve(arguments)),
+        Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
-        Command::Run => with_runtime(async { Ok(run::run().await) }),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };

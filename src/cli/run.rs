@@ -2,15 +2,27 @@
 
 use std::process::ExitCode;
 
-use crate::pipeline::{self, Environment};
+use crate::pipeline::{self, Environment, EnvironmentError};
 
-/// Reads the environment and sees the run through.
-pub async fn run() -> ExitCode {
-    match Environment::read() {
-        Ok(environment) => pipeline::run(environment).await,
-        Err(error) => {
-            eprintln!("agent-implement run: {error}");
-            ExitCode::FAILURE
-        }
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// How the run calls itself, once it has left its first environment behind.
+    #[arg(long, hide = true)]
+    handed_over: bool,
+}
+
+/// Leaves the environment behind, then sees the run through.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if !arguments.handed_over {
+        return Ok(refused(&Environment::hand_over(&["run", "--handed-over"])));
     }
+    match Environment::take_over() {
+        Ok(environment) => super::with_runtime(async { Ok(pipeline::run(environment).await) }),
+        Err(error) => Ok(refused(&error)),
+    }
+}
+
+fn refused(error: &EnvironmentError) -> ExitCode {
+    eprintln!("agent-implement run: {error}");
+    ExitCode::FAILURE
 }

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use crate::domain::secret::Secret;
 
+/// Finds an environment variable.
+pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
+
 /// Where secrets may come from besides their variable.
 pub(super) struct Sources {
-    pub(super) variable: Box<dyn Fn(&str) -> Option<String>>,
+    pub(super) variable: Lookup,
 }
 
 impl Sources {

@@ -28,6 +28,15 @@ pub const REPORT_GRACE: Duration = Duration::from_secs(2 * 60);
 /// Issues of one mapping in progress at a time, when the mapping sets no cap.
 pub const DEFAULT_MAX_IN_PROGRESS: u32 = 3;
 
+/// Comments that one run may post on its ticket.
+pub const MAX_RUN_COMMENTS: usize = 10;
+
+/// Bytes of one such comment; what is over is cut, with a mark.
+pub const MAX_COMMENT_BYTES: usize = 20_000;
+
+/// Bytes of the plan that an implementation run is shown.
+pub const MAX_PLANNING_CONTEXT: usize = 40_000;
+
 /// Cycles of implementing and reviewing, when the mapping sets none.
 pub fn default_max_iterations(provider: &Provider) -> u32 {
     match provider {

@@ -79,8 +79,19 @@ pub struct FlaggedIssue {
     pub created_at: Timestamp,
     pub description: String,
     pub state_name: String,
+    pub progress: Progress,
     pub open_blockers: Vec<OpenBlocker>,
     pub related: Related,
+}
+
+/// Where people have an issue on their own board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    Unstarted,
+    Started,
+    Completed,
+    Cancelled,
 }
 
 /// What one ticketing account showed in one poll.

@@ -17,6 +17,7 @@ pub mod transition;
 
 pub mod comments;
 pub mod effect;
+pub mod plan;
 
 pub mod report;
 pub mod run_config;

@@ -5,10 +5,11 @@ use crate::domain::comments;
 use crate::domain::effect::Effect;
 use crate::domain::ids::JobId;
 use crate::domain::job::{Job, JobState};
+use crate::domain::plan::PlanComment;
 use crate::domain::time::Timestamp;
-use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Refusal};
+use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Planned, Refusal};
 use crate::store::parked::Parked;
-use crate::store::{StoreResult, WriteTx, dedup, jobs, outbox, parked};
+use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, outbox, parked};
 
 /// What the operator decided and commits depend on.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +65,19 @@ fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> Store
             dedup::remove(tx, &job.issue.id)?;
         }
     }
+    let mut said = Vec::new();
     for effect in &owed.effects {
-        outbox::push(tx, effect, now)?;
+        let stamp = outbox::push(tx, effect, now)?;
+        if let Effect::TicketComment { body, .. } = effect {
+            said.push(PlanComment {
+                effect: stamp,
+                body: body.clone(),
+            });
+        }
+    }
+    match owed.plan {
+        Planned::Keep => {}
+        Planned::Replace => contexts::put_plan(tx, &job.issue.id, said)?,
     }
     match (owed.breaker, job.kind.phase()) {
         (Breaker::Nothing, _) | (_, None) => Ok(()),
@@ -110,6 +122,7 @@ fn count_failure(tx: &WriteTx<'_>, policy: Policy, job: &Job, now: Timestamp) ->
         },
         now,
     )
+    .map(drop)
 }
 
 fn conclusion(job: &Job) -> String {

@@ -12,10 +12,10 @@ use crate::domain::effect::{Effect, RunBrief, ticket_lane};
 use crate::domain::ids::JobId;
 use crate::domain::issue::{FlaggedIssue, Phase};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
-use crate::domain::mapping::{ExecutionMode, IMPLEMENT_WORKFLOW, Mapping};
+use crate::domain::mapping::{ExecutionMode, Mapping, PLAN_WORKFLOW};
 use crate::domain::time::Timestamp;
 use crate::store::dedup::DedupEntry;
-use crate::store::{StoreResult, WriteTx, dedup, jobs, mappings, outbox};
+use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, mappings, outbox};
 
 /// A run that somebody decided to start.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub fn ineligible(config: &Config, mapping: &Mapping, phase: Phase) -> Option<St
     })
 }
 
-/// Reserves a run: job, dedup entry and the effect that starts it. None when something has changed
+/// Reserves a run: job, dedup entry, what stands around the issue, and the effect that starts it. None when something has changed
 /// since it was decided; the next poll tells what.
 pub fn reserve(
     tx: &WriteTx<'_>,
@@ -75,6 +75,7 @@ pub fn reserve(
             dispatched_at: now,
         },
     )?;
+    contexts::put_related(tx, &issue.id, &plan.issue.related)?;
     let start = Effect::StartRun {
         job: job.id.clone(),
         issue: issue.clone(),
@@ -149,7 +150,7 @@ fn new_job(
 fn brief(config: &Config, mapping: &Mapping, plan: &Plan) -> RunBrief {
     let workflow_file = match (plan.phase, &mapping.planning_workflow_file) {
         (Phase::Planning, Some(file)) => file.clone(),
-        (Phase::Planning, None) => IMPLEMENT_WORKFLOW.to_owned(),
+        (Phase::Planning, None) => PLAN_WORKFLOW.to_owned(),
         (Phase::Implementation, _) => mapping.workflow_file.clone(),
     };
     RunBrief {

@@ -11,12 +11,14 @@
 //! 8. [`commit`] stores both in one transaction; only then is the run answered.
 //! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
 //!    and each so that twice is once.
+//!    An implementation asks [`context`] for the plan that was posted before it.
 //! 10. [`watch`] looks at what should have happened by now and feeds the same transition.
 //!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
 pub mod commit;
+pub mod context;
 pub mod deliver;
 pub mod dispatch;
 pub mod poll;

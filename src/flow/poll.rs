@@ -2,11 +2,12 @@
 
 use futures_util::future::join_all;
 
-use crate::app::App;
+use crate::app::{App, Sighted};
 use crate::crash::CrashPoint;
 use crate::domain::decision::{self, Decision, Outcome, View};
 use crate::domain::effect::ticket_lane;
-use crate::domain::issue::{FlaggedIssue, Phase, Snapshot};
+use crate::domain::ids::TeamKey;
+use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
@@ -20,18 +21,21 @@ pub async fn once(app: &App) -> StoreResult<()> {
     let mut view = app.store.read(|tx| view(tx, app, now))?;
     let lanes = app.store.read(outbox::lanes)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
-    let snapshots = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
-    let issues: Vec<FlaggedIssue> = snapshots
-        .into_iter()
-        .flatten()
-        .flat_map(|snapshot| snapshot.issues)
-        .collect();
+    let looks = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
+    let seen = looks.iter().filter_map(|look| look.issues.as_ref().ok());
+    let issues: Vec<FlaggedIssue> = seen.flatten().cloned().collect();
     let owed = issues
         .iter()
-        .map(|issue| &issue.issue)
-        .filter(|issue| lanes.contains(&ticket_lane(issue)));
-    view.owed = owed.map(|issue| issue.id.clone()).collect();
-    let decided = decision::decide(&view, &issues, now);
+        .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
+    view.owed = owed.map(|issue| issue.issue.id.clone()).collect();
+    let mut decided = decision::decide(&view, &issues, now);
+    app.sightings.count(decision::in_progress(&view, &issues));
+    looks
+        .iter()
+        .for_each(|look| keep_sight(app, look, &decided, now));
+    for account in &app.ticketing {
+        add_siblings(account, &mut decided).await;
+    }
     note(app, decided, now).await?;
     app.pulse.poll_ended(app.now());
     Ok(())
@@ -70,18 +74,75 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
     })
 }
 
+/// What one account answered.
+struct Look {
+    system: System,
+    issues: Result<Vec<FlaggedIssue>, String>,
+    /// Mappings it could not answer for.
+    unread: Vec<TeamKey>,
+}
+
 /// A system that does not answer keeps its last decisions; the others go on.
-async fn look(account: &Account, mappings: &[&Mapping]) -> Option<Snapshot> {
+async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
+    let system = account.system();
     let own: Vec<&Mapping> = mappings
         .iter()
         .copied()
-        .filter(|mapping| mapping.system() == account.system())
+        .filter(|mapping| mapping.system() == system)
         .collect();
-    match account.snapshot(&own).await {
-        Ok(snapshot) => Some(snapshot),
+    let answer = account.snapshot(&own).await;
+    if let Err(error) = &answer {
+        tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
+    }
+    let (issues, unread) = match answer {
+        Ok(snapshot) => (Ok(snapshot.issues), snapshot.unread),
+        Err(error) => (Err(error.to_string()), Vec::new()),
+    };
+    Look {
+        system,
+        issues,
+        unread,
+    }
+}
+
+fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now: Timestamp) {
+    if let Err(failure) = &look.issues {
+        return app.sightings.missed(look.system, failure.clone());
+    }
+    let own = decided
+        .iter()
+        .filter(|(issue, _)| issue.issue.system == look.system);
+    let sighted = own.map(|(issue, decision)| Sighted {
+        issue: issue.clone(),
+        decision: decision.clone(),
+    });
+    app.sightings
+        .saw(look.system, sighted.collect(), &look.unread, now);
+}
+
+/// Completes what stands around the issues that are about to run: one request for all of them, made
+/// only when something runs. In the snapshot, where parents and dependencies are read, twenty
+/// siblings of every issue would pass what a query may cost; a request a ticket would be too many.
+async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)]) {
+    let mut children: Vec<&mut FlaggedIssue> = decided
+        .iter_mut()
+        .filter(|(_, decision)| decision.outcome == Outcome::Dispatched)
+        .map(|(issue, _)| issue)
+        .filter(|issue| issue.issue.system == account.system() && issue.related.parent.is_some())
+        .collect();
+    if children.is_empty() {
+        return;
+    }
+    let asked: Vec<IssueRef> = children.iter().map(|child| child.issue.clone()).collect();
+    match account.siblings(&asked).await {
+        Ok(mut siblings) => {
+            for child in &mut children {
+                child.related.siblings = siblings.remove(&child.issue.id).unwrap_or_default();
+            }
+        }
+        // They are context; a run does without rather than wait for them.
         Err(error) => {
-            tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
-            None
+            tracing::warn!(account = account.name(), %error, "Sibling issues could not be read.");
         }
     }
 }

@@ -17,8 +17,15 @@ use crate::wire::Redactor;
 
 use super::commit::{self, Happened, Policy};
 
-/// Most bytes of a stored step; what is over is cut, with a mark.
-pub const MAX_STEP_BYTES: usize = 64 * 1024;
+/// Most bytes of a step's outputs; what is over is cut, with a mark. With its other texts at their
+/// longest, a step stays below 64 KiB.
+const MAX_OUTPUT_BYTES: usize = 56 * 1024;
+
+/// Most bytes of an id, a word or a time.
+const MAX_WORD_BYTES: usize = 200;
+
+/// Most bytes of an address.
+const MAX_URL_BYTES: usize = 2_000;
 
 /// Why a report was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -123,28 +130,46 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
 
 /// Without our secrets, and no larger than a stored step may be.
 fn presentable(redactor: &Redactor, step: Step) -> Step {
-    let Ok(json) = serde_json::to_string(&step) else {
-        return step;
-    };
-    let step = serde_json::from_str(&redactor.redact(&json)).unwrap_or(step);
-    if json.len() <= MAX_STEP_BYTES {
-        return step;
+    let clean = |text: String, bytes| cut(&redactor.redact(&text), bytes);
+    let mut outputs = step.outputs;
+    outputs
+        .iter_mut()
+        .for_each(|value| redact_strings(redactor, value));
+    let size = outputs.as_ref().map_or(0, |value| value.to_string().len());
+    if size > MAX_OUTPUT_BYTES {
+        let text = outputs.as_ref().map(Value::to_string).unwrap_or_default();
+        outputs = Some(Value::String(cut(&text, MAX_OUTPUT_BYTES / 2)));
     }
-    let outputs = step
-        .outputs
-        .as_ref()
-        .map(Value::to_string)
-        .unwrap_or_default();
     Step {
-        id: cut(&step.id, 200),
-        kind: cut(&step.kind, 200),
-        status: cut(&step.status, 200),
-        started_at: cut(&step.started_at, 200),
-        outputs: Some(Value::String(cut(&outputs, MAX_STEP_BYTES / 2))),
-        ended_at: step.ended_at.map(|text| cut(&text, 200)),
-        parent_step_id: step.parent_step_id.map(|text| cut(&text, 200)),
-        logs_url: step.logs_url.map(|text| cut(&text, 2_000)),
+        id: clean(step.id, MAX_WORD_BYTES),
+        kind: clean(step.kind, MAX_WORD_BYTES),
+        status: clean(step.status, MAX_WORD_BYTES),
+        started_at: clean(step.started_at, MAX_WORD_BYTES),
+        ended_at: step.ended_at.map(|text| clean(text, MAX_WORD_BYTES)),
         elapsed_ms: step.elapsed_ms,
+        parent_step_id: step.parent_step_id.map(|text| clean(text, MAX_WORD_BYTES)),
+        outputs,
+        logs_url: step.logs_url.map(|text| clean(text, MAX_URL_BYTES)),
+    }
+}
+
+/// Each text by itself: across fields, what looks like a secret may be two innocent neighbours.
+fn redact_strings(redactor: &Redactor, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redactor.redact(text),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| redact_strings(redactor, item)),
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .map(|(name, mut field)| {
+                    redact_strings(redactor, &mut field);
+                    (redactor.redact(&name), field)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -157,4 +182,37 @@ fn cut(text: &str, bytes: usize) -> String {
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or(0);
     format!("{} [… cut]", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn step(outputs: Value) -> Step {
+        let body = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "outputs": outputs});
+        Step::parse(Some(&body)).unwrap()
+    }
+
+    #[test]
+    fn secrets_leave_every_text_of_a_step_and_nothing_else() {
+        let redactor = Redactor::new(["topsecret-value"]);
+        let told = json!({"u": "https://x", "v": "mail@y", "list": ["a topsecret-value b"], "topsecret-value": 1});
+        let kept = presentable(&redactor, step(told)).outputs.unwrap();
+        assert_eq!(
+            (&kept["u"], &kept["v"]),
+            (&json!("https://x"), &json!("mail@y"))
+        );
+        assert!(!kept.to_string().contains("topsecret"), "{kept}");
+    }
+
+    #[test]
+    fn a_huge_step_is_cut_with_a_mark() {
+        for filler in ["x", "\n", "ä"] {
+            let kept = presentable(&Redactor::default(), step(json!(filler.repeat(200_000))));
+            let size = serde_json::to_string(&kept).unwrap().len();
+            assert!(size <= 64 * 1024, "{size}");
+            assert!(kept.outputs.unwrap().as_str().unwrap().ends_with("[… cut]"));
+        }
+    }
 }

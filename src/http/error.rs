@@ -89,6 +89,11 @@ impl ApiError {
         Self::with_body(StatusCode::SERVICE_UNAVAILABLE, state)
     }
 
+    /// A vendor did not give what the answer needs; `cause` is what it said instead.
+    pub fn bad_gateway(cause: String) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, cause)
+    }
+
     /// A fault of ours that no caller can mend.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error")

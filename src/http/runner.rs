@@ -14,10 +14,9 @@ use super::parts::{
 };
 use crate::app::App;
 use crate::domain::ids::JobId;
-use crate::domain::issue::Related;
 use crate::domain::job::Job;
 use crate::domain::report::{Outcome, ProgressReport, ResultReport, RunPhase, Step};
-use crate::flow::report;
+use crate::flow::{context, report};
 use crate::keys::run_token::{Audience, RunClaims, TokenError};
 use crate::store::jobs;
 
@@ -25,7 +24,7 @@ use crate::store::jobs;
 pub fn routes(app: &App) -> Routes {
     let result = path!("runner" / "result").boxed();
     let progress = path!("runner" / "progress").boxed();
-    let context = path!("runner" / "planning-context").boxed();
+    let planned = path!("runner" / "planning-context").boxed();
     let (post, app_) = (method(Method::POST), with(app));
     one_of([
         progress
@@ -44,7 +43,7 @@ pub fn routes(app: &App) -> Routes {
             .and(app_.clone())
             .then(report_result)
             .boxed(),
-        context
+        planned
             .clone()
             .and(method(Method::GET))
             .and(run_token(app, Audience::Progress))
@@ -53,7 +52,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         only(&progress, [Method::POST]),
         only(&result, [Method::POST]),
-        only(&context, [Method::GET]),
+        only(&planned, [Method::GET]),
     ])
 }
 
@@ -87,9 +86,10 @@ async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
 
 async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
-    let related = Related::default();
+    let context = context::planning(&app, &job).await?;
+    let related = context.related;
     Ok(ok(&json!({
-        "planningContext": context_text(&job, &related),
+        "planningContext": context.plan,
         "parent": related.parent,
         "siblings": related.siblings,
         "dependencies": related.dependencies,
@@ -100,20 +100,4 @@ async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
 fn known_job(app: &App, id: &JobId) -> Result<Job, ApiError> {
     let job = app.store.read(|tx| jobs::get(tx, id))?;
     job.ok_or_else(|| RunnerFault::Token(TokenError::Malformed).into())
-}
-
-fn context_text(job: &Job, related: &Related) -> String {
-    let mut lines = vec![format!("{}: {}", job.issue.key, job.issue.title)];
-    if let Some(parent) = &related.parent {
-        lines.push(format!("Parent: {parent}"));
-    }
-    let mut list = |title: &str, issues: &[String]| {
-        if !issues.is_empty() {
-            lines.push(format!("{title}:"));
-            lines.extend(issues.iter().map(|issue| format!("- {issue}")));
-        }
-    };
-    list("Siblings", &related.siblings);
-    list("Dependencies", &related.dependencies);
-    lines.join("\n")
 }

@@ -13,8 +13,9 @@ use super::parts::{
     with,
 };
 use crate::app::App;
-use crate::domain::job::Job;
+use crate::domain::job::{Job, JobKind};
 use crate::keys::run_token::{Audience, RunClaims};
+use crate::scm::RepoPurpose;
 use crate::store::jobs;
 
 /// Routes of sessions.
@@ -67,7 +68,11 @@ fn session_job(
 
 async fn repo_token(app: &App, job: &Job) -> ApiResult {
     let github = app.github.as_ref().ok_or(AdminFault::TokenFailed)?;
-    let issued = github.repo_token(&job.repo).await.map_err(|error| {
+    let purpose = match job.kind {
+        JobKind::Planning => RepoPurpose::Read,
+        JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoPurpose::Change,
+    };
+    let issued = github.repo_token(&job.repo, purpose).await.map_err(|error| {
         tracing::warn!(job.id = %job.id, repo = %job.repo, %error, "A run got no repository token.");
         AdminFault::TokenFailed
     })?;

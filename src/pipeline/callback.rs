@@ -1,5 +1,5 @@
-//! The two questions a run asks the orchestrator: for access to its repository, and to take its
-//! result. Progress has a file of its own.
+//! What a run asks the orchestrator: for access to its repository, for the plan that was made before,
+//! and to take its result. Progress has a file of its own.
 
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ use crate::wire::{Client, Method, Request};
 
 /// How long is the orchestrator asked for access before the run helps itself?
 const ACCESS_PATIENCE: Duration = Duration::from_secs(2 * 60);
+
+/// How long is it asked for the plan? It helps, and the work can be done without.
+const PLAN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who gave the run its access to the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,12 @@ pub struct Access {
 #[derive(Deserialize)]
 struct Minted {
     token: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Planned {
+    planning_context: String,
 }
 
 impl Access {
@@ -76,6 +85,28 @@ impl Access {
                 giver: Giver::Workflow,
             }),
         }
+    }
+
+    /// The plan that was made for the issue; empty when there is none, or nobody to ask.
+    ///
+    /// # Errors
+    /// What the orchestrator said.
+    pub async fn plan(&self) -> Result<String, crate::wire::VendorError> {
+        let Some(callback) = &self.callback else {
+            return Ok(String::new());
+        };
+        let url = format!(
+            "{}/runner/planning-context",
+            callback.url.trim_end_matches('/')
+        );
+        let request = Request::new("asking for the plan", Method::GET, url)
+            .bearer(callback.progress_token.expose());
+        let say = |line: &str| println!("the plan: {line}");
+        let answer = persist(&say, PLAN_PATIENCE, async || {
+            self.client.send(&request).await
+        });
+        let planned: Planned = answer.await?.json()?;
+        Ok(planned.planning_context)
     }
 
     async fn ask(&self) -> Option<Result<Secret, crate::wire::VendorError>> {

@@ -82,6 +82,11 @@ impl Console {
         self.redactor.redact(text)
     }
 
+    /// Whether one of the run's secrets stands in a text.
+    pub fn holds_secret(&self, text: &[u8]) -> bool {
+        self.redactor.finds_known(text)
+    }
+
     /// Forgets earlier lines, so that [`Console::tail`] tells of what comes now.
     pub fn mark(&self) {
         if let Ok(mut tail) = self.tail.write() {

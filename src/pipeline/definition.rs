@@ -15,7 +15,11 @@ use crate::domain::report::RunPhase;
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/src/pipeline/definitions");
 
-/// Steps that belong to planning, which has a workflow of its own.
+/// The pipeline of planning. It is no operator's to change: a plan is made from what it reads, and
+/// its workflow is given no right to do more.
+const PLANNING: &str = "planning";
+
+/// Step ids that belonged to planning, which has a workflow of its own.
 const PLANNING_STEPS: [&str; 6] = [
     "architecture-analysis",
     "test-plan",
@@ -78,14 +82,15 @@ struct RawStep {
 /// The pipeline of a phase.
 pub fn pipeline_of(phase: RunPhase) -> &'static str {
     match phase {
-        RunPhase::Planning => "planning",
+        RunPhase::Planning => PLANNING,
         RunPhase::Implementation => "autonomous",
         RunPhase::GapAnalysis => "gap-fill",
     }
 }
 
 impl Definition {
-    /// Loads a pipeline by its id, the operator's own before the built-in.
+    /// Loads a pipeline by its id, the operator's own before the built-in. Of planning there is the
+    /// built-in only; a file in its place is ignored.
     ///
     /// # Errors
     /// What is wrong with it, in words for the one who wrote it.
@@ -125,6 +130,9 @@ fn valid_step(pipeline: &str, step: RawStep) -> Result<StepDefinition, Definitio
     if step.module.is_some() {
         return Err(DefinitionError::Module(pipeline, step.id));
     }
+    if step.kind == StepKind::Plan.as_str() && pipeline != PLANNING {
+        return Err(DefinitionError::Planning(pipeline, step.kind));
+    }
     match StepKind::parse(&step.kind) {
         Some(kind) => Ok(StepDefinition { id: step.id, kind }),
         None => Err(DefinitionError::Type(pipeline, step.id, step.kind)),
@@ -133,6 +141,7 @@ fn valid_step(pipeline: &str, step: RawStep) -> Result<StepDefinition, Definitio
 
 fn source(id: &str, custom_root: Option<&Path>) -> Result<Cow<'static, str>, DefinitionError> {
     let name = format!("{id}.yml");
+    let custom_root = custom_root.filter(|_| id != PLANNING);
     if let Some(path) = custom_root.map(|root| root.join("pipelines").join(&name)) {
         match std::fs::read_to_string(&path) {
             Ok(text) => return Ok(text.into()),
@@ -162,6 +171,9 @@ mod tests {
             let definition = Definition::load(pipeline_of(phase), None).unwrap();
             assert_eq!(definition.steps.len(), 8, "{phase:?}");
         }
+        let planning = Definition::load(pipeline_of(RunPhase::Planning), None).unwrap();
+        let ids: Vec<&str> = planning.steps.iter().map(|step| step.id.as_str()).collect();
+        assert_eq!(ids, ["clone", "setup", "plan"]);
     }
 
     #[test]
@@ -169,6 +181,8 @@ mod tests {
         let said = |yaml: &str| Definition::parse("x", yaml).unwrap_err().to_string();
         assert!(said("id: x\nsteps: [{id: a, type: test-plan}]").contains("planning step"));
         assert!(said("id: x\nsteps: [{id: explore-codebase, type: clone}]").contains("planning"));
+        assert!(said("id: x\nsteps: [{id: a, type: plan}]").contains("plan is a planning step"));
+        assert!(!said("id: x\nsteps: [{id: a, type: cook}]").contains("plan"));
         assert!(said("id: x\nsteps: [{id: a, type: cook}]").contains("unknown type cook"));
         assert!(said("id: x\nsteps: []").contains("no steps"));
         assert!(
@@ -189,5 +203,15 @@ mod tests {
         .unwrap();
         let definition = Definition::load("autonomous", Some(root.path())).unwrap();
         assert_eq!(definition.steps[0].id, "get");
+        std::fs::write(
+            root.path().join("pipelines/planning.yml"),
+            "id: planning\nsteps: [{id: get, type: push}]",
+        )
+        .unwrap();
+        let planning = Definition::load("planning", Some(root.path())).unwrap();
+        assert_eq!(
+            planning.steps[0].id, "clone",
+            "planning is not customizable"
+        );
     }
 }

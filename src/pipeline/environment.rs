@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::child::ChildEnv;
 use super::git::Transport;
+use super::handover;
 use super::strays::Strays;
 use crate::domain::ids::Repo;
 use crate::domain::run_config::Inputs;
@@ -51,6 +52,9 @@ const PASSED_ON: [&str; 31] = [
     "GEM_HOME",
     "PLAYWRIGHT_BROWSERS_PATH",
 ];
+
+/// What our own process keeps besides: where temporary files go.
+const KEPT: &str = "TMPDIR";
 
 /// Credentials of the direct provider; a base address is none, but travels with them.
 const DIRECT_KEYS: [&str; 3] = [
@@ -114,18 +118,29 @@ pub enum EnvironmentError {
     Invalid(&'static str, String),
     #[error("reading the event file {0}: {1}")]
     Event(PathBuf, String),
+    #[error("the run cannot leave its first environment behind: {0}")]
+    Handover(std::io::Error),
 }
 
 impl Environment {
-    /// Reads the process environment, and takes the tokens out of the event file: an agent of the
-    /// same user could read it.
+    /// Puts the process in its own place once more, called with `arguments` and without the
+    /// credentials in its environment; [`Environment::take_over`] is how it goes on then. Returns
+    /// only when that failed.
+    pub fn hand_over(arguments: &[&str]) -> EnvironmentError {
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let kept = |name: &str| PASSED_ON.contains(&name) || name == KEPT;
+        EnvironmentError::Handover(handover::start_afresh(&variables, kept, arguments))
+    }
+
+    /// Takes what the process was started with, and takes the tokens out of the event file: an
+    /// agent of the same user could read it.
     ///
     /// # Errors
     /// When the run's inputs or its repository are missing or malformed.
-    pub fn read() -> Result<Self, EnvironmentError> {
-        let variables: HashMap<String, String> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
+    pub fn take_over() -> Result<Self, EnvironmentError> {
+        let variables = handover::take().map_err(EnvironmentError::Handover)?;
         let event = event(&variables)?;
         if let (Some(path), Some(event)) = (variables.get(EVENT_FILE), &event) {
             forget_tokens(Path::new(path), event);

@@ -6,7 +6,7 @@
 use super::git::changes::{Change, Kind};
 use super::git::import::Import;
 use super::git::{Git, GitError};
-use crate::domain::sensitive::{self, Hit, Reason};
+use crate::domain::sensitive::{self, Category, Hit, Reason};
 
 /// Folders and files that steer CI, agents and reviews. A change to them is legitimate and still
 /// deserves a person's look.
@@ -35,12 +35,29 @@ const WATCHED: [&str; 22] = [
     "agents.md",
 ];
 
-/// Everything that must not be pushed, in the order of paths.
-pub async fn inspect(git: &Git, fork_point: &str, staged: &Import) -> Result<Vec<Hit>, GitError> {
+/// A credential of the run itself. Many have no shape that a rule could know.
+const OWN_CREDENTIAL: Reason = Reason::Content(Category::TokensAndAuth, "credential of this run");
+
+/// Everything that must not be pushed, in the order of paths. `holds_own` tells whether a text holds
+/// a credential of this run.
+pub async fn inspect(
+    git: &Git,
+    fork_point: &str,
+    staged: &Import,
+    holds_own: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<Hit>, GitError> {
     let changes = git.changes(fork_point, &staged.tree).await?;
     let mut hits = staged.blocked.clone();
     git.each_content(&changes, |contents| {
-        if let Some(reason) = judge(contents.change, contents.before, contents.after) {
+        let path = contents.change.path.as_bytes();
+        let stays = contents.change.after != Kind::Missing;
+        let own = holds_own(path) || contents.after.as_deref().is_some_and(&holds_own);
+        let judged = if stays && own {
+            Some(OWN_CREDENTIAL)
+        } else {
+            judge(contents.change, contents.before, contents.after)
+        };
+        if let Some(reason) = judged {
             hits.push(Hit {
                 path: contents.change.path.clone(),
                 reason,

@@ -5,7 +5,8 @@
 //! beyond the one it was given. Three walls hold throughout:
 //!
 //! - **Children start with nothing.** Their environment is built from a list of names; the agent
-//!   gets its model key, a script gets no credential, one git process at a time gets a token.
+//!   gets its model key, a script gets no credential, one git process at a time gets a token. The
+//!   run's own environment, which a child might read, holds no credential either.
 //! - **No token while foreign code runs.** The repository's token is fetched to clone, dropped,
 //!   and fetched again to push, after every process of the work has been ended.
 //! - **The result always leaves.** Whatever happens, the orchestrator is told how it ended.
@@ -19,6 +20,7 @@ mod environment;
 mod executor;
 mod git;
 mod guard;
+mod handover;
 mod patience;
 mod progress;
 mod prompts;

@@ -1,4 +1,5 @@
-//! What a repository says about how to work in it: `WORKFLOW.md`, `CLAUDE.md`, `AGENTS.md`.
+//! What a repository says about how to work in it: `WORKFLOW.md`, for planning `PLANNING.md`, and
+//! `CLAUDE.md`, `AGENTS.md`.
 //!
 //! All are read from the base branch, never from the branch that is being changed: an agent must
 //! not write its own rules. (spec: *Run failure messages*)
@@ -7,6 +8,7 @@ use serde::Deserialize;
 
 use super::git::{Git, GitError};
 use super::text;
+use crate::domain::report::RunPhase;
 
 /// How much of a file is handed on?
 const MAX_GUIDANCE: usize = 60_000;
@@ -19,10 +21,18 @@ pub struct RepoConfig {
     /// A script that runs after the push.
     pub verify: Option<String>,
     pub model: Option<String>,
-    /// The body of `WORKFLOW.md`.
-    pub team_guidance: String,
+    /// What stands below the front matter, with the file's name.
+    pub team_guidance: Vec<(String, String)>,
     /// `CLAUDE.md` or `AGENTS.md`, with its name.
     pub agent_guidance: Vec<(String, String)>,
+}
+
+/// The file that says how runs of this phase are made.
+pub fn settings_file(phase: RunPhase) -> &'static str {
+    match phase {
+        RunPhase::Planning => "PLANNING.md",
+        RunPhase::Implementation | RunPhase::GapAnalysis => "WORKFLOW.md",
+    }
 }
 
 /// Why the repository's settings cannot be used.
@@ -30,8 +40,8 @@ pub struct RepoConfig {
 pub enum RepoConfigError {
     #[error(transparent)]
     Git(#[from] GitError),
-    #[error("reading WORKFLOW.md: {0}")]
-    FrontMatter(String),
+    #[error("reading {0}: {1}")]
+    FrontMatter(&'static str, String),
 }
 
 #[derive(Deserialize, Default)]
@@ -45,12 +55,14 @@ struct FrontMatter {
 }
 
 impl RepoConfig {
-    /// Reads the settings as they stand in a commit.
-    pub async fn read(git: &Git, commit: &str) -> Result<Self, RepoConfigError> {
-        let mut config = match git.file(commit, "WORKFLOW.md").await? {
-            Some(workflow) => Self::parse(&workflow)?,
-            None => Self::default(),
-        };
+    /// Reads the settings of a phase as they stand in a commit. A plan knows how the team works as
+    /// well, but takes its settings from its own file only.
+    pub async fn read(git: &Git, commit: &str, phase: RunPhase) -> Result<Self, RepoConfigError> {
+        let mut config = Self::read_one(git, commit, settings_file(phase)).await?;
+        if phase == RunPhase::Planning {
+            let work = Self::read_one(git, commit, settings_file(RunPhase::Implementation)).await?;
+            config.team_guidance.extend(work.team_guidance);
+        }
         for name in ["CLAUDE.md", "AGENTS.md"] {
             if let Some(guidance) = git.file(commit, name).await? {
                 config
@@ -65,26 +77,43 @@ impl RepoConfig {
         Ok(config)
     }
 
-    fn parse(workflow: &str) -> Result<Self, RepoConfigError> {
-        let (front, body) = split(workflow)?;
+    async fn read_one(
+        git: &Git,
+        commit: &str,
+        name: &'static str,
+    ) -> Result<Self, RepoConfigError> {
+        match git.file(commit, name).await? {
+            Some(text) => Self::parse(name, &text),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn parse(name: &'static str, text: &str) -> Result<Self, RepoConfigError> {
+        let unreadable = |cause: String| RepoConfigError::FrontMatter(name, cause);
+        let (front, body) = split(text).map_err(|cause| unreadable(cause.to_owned()))?;
         let front: FrontMatter = match front {
-            Some(front) if !front.trim().is_empty() => serde_saphyr::from_str(front)
-                .map_err(|error| RepoConfigError::FrontMatter(error.to_string()))?,
+            Some(front) if !front.trim().is_empty() => {
+                serde_saphyr::from_str(front).map_err(|error| unreadable(error.to_string()))?
+            }
             _ => FrontMatter::default(),
         };
+        let body = text::cut(body.trim(), MAX_GUIDANCE);
         let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         Ok(Self {
             setup: given(front.setup),
             verify: given(front.verify),
             model: given(front.model).map(|model| model.trim().to_owned()),
-            team_guidance: text::cut(body.trim(), MAX_GUIDANCE),
+            team_guidance: (!body.is_empty())
+                .then(|| (name.to_owned(), body))
+                .into_iter()
+                .collect(),
             agent_guidance: Vec::new(),
         })
     }
 }
 
 /// Splits front matter from the body. Only a first line of three dashes opens it.
-fn split(workflow: &str) -> Result<(Option<&str>, &str), RepoConfigError> {
+fn split(workflow: &str) -> Result<(Option<&str>, &str), &'static str> {
     let workflow = workflow.strip_prefix('\u{feff}').unwrap_or(workflow);
     let Some(rest) = workflow
         .strip_prefix("---\n")
@@ -99,9 +128,7 @@ fn split(workflow: &str) -> Result<(Option<&str>, &str), RepoConfigError> {
         }
         at += line.len();
     }
-    Err(RepoConfigError::FrontMatter(
-        "the front matter has no closing ---".to_owned(),
-    ))
+    Err("the front matter has no closing ---")
 }
 
 #[cfg(test)]
@@ -111,13 +138,15 @@ mod tests {
     #[test]
     fn front_matter_is_read_and_the_body_is_guidance() {
         let config = RepoConfig::parse(
+            "WORKFLOW.md",
             "---\nsetup: |\n  npm run build\n  echo done\nverify: ./check.sh\nmodel: some-model\nother: 1\n---\n\nUse tabs.\n",
         )
         .unwrap();
         assert_eq!(config.setup.as_deref(), Some("npm run build\necho done\n"));
         assert_eq!(config.verify.as_deref(), Some("./check.sh"));
         assert_eq!(config.model.as_deref(), Some("some-model"));
-        assert_eq!(config.team_guidance, "Use tabs.");
+        let guidance = ("WORKFLOW.md".to_owned(), "Use tabs.".to_owned());
+        assert_eq!(config.team_guidance, [guidance]);
     }
 
     #[test]
@@ -128,8 +157,10 @@ mod tests {
             ("---\n---\nbody", "body"),
             ("---\r\nsetup: ''\r\n---\r\nbody", "body"),
         ] {
-            let config = RepoConfig::parse(text).unwrap();
-            assert_eq!(config.team_guidance, body, "{text:?}");
+            let config = RepoConfig::parse("PLANNING.md", text).unwrap();
+            let read = config.team_guidance.first();
+            let read = read.map(|(_, body)| body.as_str()).unwrap_or_default();
+            assert_eq!(read, body, "{text:?}");
             assert_eq!(config.setup, None);
         }
     }
@@ -137,8 +168,10 @@ mod tests {
     #[test]
     fn broken_front_matter_is_said() {
         for broken in ["---\nsetup: x\n", "---\nsetup: [\n---\n"] {
-            let error = RepoConfig::parse(broken).unwrap_err().to_string();
-            assert!(error.starts_with("reading WORKFLOW.md: "), "{error}");
+            let error = RepoConfig::parse("PLANNING.md", broken)
+                .unwrap_err()
+                .to_string();
+            assert!(error.starts_with("reading PLANNING.md: "), "{error}");
         }
     }
 }

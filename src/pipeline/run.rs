@@ -62,6 +62,10 @@ pub struct Found {
     pub already_pushed: bool,
     pub repo_config: RepoConfig,
     pub staged: Option<Import>,
+    /// The plan that was made before, as the orchestrator wrapped it.
+    pub plan: String,
+    /// What a planning pass wants posted on the ticket.
+    pub comments: Vec<String>,
     /// The agent's own words on what it did.
     pub summary: String,
     /// What the review left open.

@@ -23,9 +23,10 @@ use super::git::Git;
 use super::progress::Progress;
 use super::run::{Failure, Folders, Found, Run};
 use super::strays::{self, Strays};
+use super::text;
 use crate::domain::caps;
 use crate::domain::mapping::Provider;
-use crate::domain::report::{FailureCode, Outcome, ResultReport, RunPhase};
+use crate::domain::report::{FailureCode, Outcome, ResultReport, RunComment, RunPhase};
 use crate::domain::run_config::{Callback, RunConfig};
 use crate::domain::secret::Secret;
 use crate::wire::{Client, Redactor};
@@ -43,6 +44,9 @@ pub async fn run(environment: Environment) -> ExitCode {
         Ok(config) => (Some(config), None),
         Err(error) => (None, Some(error.to_string())),
     };
+    let phase = environment.inputs.get("phase");
+    let phase = phase.and_then(|phase| RunPhase::parse(phase));
+    let phase = phase.unwrap_or(RunPhase::Implementation);
     let callback = config.as_ref().map_or_else(
         || bare_callback(&environment),
         |config| config.callback.clone(),
@@ -76,10 +80,7 @@ pub async fn run(environment: Environment) -> ExitCode {
             };
             Box::pin(see_through(environment, config, setting)).await
         }
-        (None, unfit) => {
-            let failure = Failure::other(unfit.unwrap_or_default());
-            failed(RunPhase::Implementation, &failure)
-        }
+        (None, unfit) => failed(phase, &Failure::other(unfit.unwrap_or_default())),
     };
     report.run_id = run_id;
     if sender.is_some() {
@@ -291,13 +292,22 @@ fn succeeded(run: &Run) -> ResultReport {
         phase: run.config.phase,
         outcome: Outcome::Success,
         pr_url: None,
-        comments: Vec::new(),
+        comments: comments(run),
         failure_reason: None,
         failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
         unresolved: Vec::new(),
         usage: None,
         run_id: None,
     }
+}
+
+/// What the run wants said on its ticket, as it may leave the run.
+fn comments(run: &Run) -> Vec<RunComment> {
+    let shown = |body: &String| text::visible(&run.console.redact(body));
+    let comment = |body| RunComment {
+        body: text::cut(&shown(body), caps::MAX_COMMENT_BYTES),
+    };
+    run.found.comments.iter().map(comment).collect()
 }
 
 fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
@@ -316,7 +326,7 @@ fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
 
 fn redacted(console: &Console, failure: Failure) -> Failure {
     Failure {
-        reason: super::text::visible(&console.redact(&failure.reason)),
+        reason: text::visible(&console.redact(&failure.reason)),
         ..failure
     }
 }

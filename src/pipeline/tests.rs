@@ -283,7 +283,7 @@ async fn a_ticket_becomes_a_pull_request() {
 async fn a_second_attempt_ends_with_the_same_commit_and_one_pull_request() {
     let stage = Stage::new("echo a > a.txt").await;
     let agent = stage.agent("echo $RANDOM > hello.txt", APPROVE);
-    *stage.refuse_pulls.lock().unwrap() = Some(502);
+    *stage.refuse_pulls.lock().unwrap() = Some(422);
     assert!(
         !stage.run(&agent, stage.inputs()).await,
         "died after the push"
@@ -292,7 +292,7 @@ async fn a_second_attempt_ends_with_the_same_commit_and_one_pull_request() {
         stage.result()["failureReason"]
             .as_str()
             .unwrap()
-            .starts_with("PR creation failed with HTTP 502")
+            .starts_with("PR creation failed with HTTP 422")
     );
     let first = stage.git(&format!("git rev-parse {BRANCH}"));
     *stage.refuse_pulls.lock().unwrap() = None;

@@ -1,7 +1,8 @@
 //! Every API request the town received, written as the real vendor would have seen it.
 //!
 //! Git transport and log downloads are not API requests and are left out. Credentials never enter:
-//! `Authorization` keeps its scheme only.
+//! `Authorization` keeps its scheme, and whether it was an App's own proof (a JWT) or a token:
+//! each is good for other calls, and contract checkers look at it.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -125,6 +126,9 @@ fn headers(request: &Request) -> Map<String, Value> {
                     let pair = BASE64.encode(b"redacted@sandbox.test:redacted");
                     format!("Basic {pair}")
                 }
+                ("authorization", Some((scheme, token))) if is_jwt(token) => {
+                    format!("{scheme} eyJredacted.redacted.redacted")
+                }
                 ("authorization", Some((scheme, _))) => format!("{scheme} [redacted]"),
                 ("authorization", None) => "[redacted]".to_owned(),
                 _ => text,
@@ -132,6 +136,10 @@ fn headers(request: &Request) -> Map<String, Value> {
             (name.as_str().to_owned(), Value::String(shown))
         })
         .collect()
+}
+
+fn is_jwt(token: &str) -> bool {
+    token.starts_with("eyJ") && token.matches('.').count() == 2
 }
 
 fn body(request: &Request) -> Value {

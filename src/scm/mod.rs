@@ -7,5 +7,5 @@ mod github;
 
 pub use github::{
     Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState, RepoFile,
-    RepoToken, RunRef, WorkflowRun,
+    RepoPurpose, RepoToken, RunRef, WorkflowRun,
 };

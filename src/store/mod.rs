@@ -7,6 +7,7 @@
 //! Absent on purpose: any rule about jobs or tickets. This floor stores what it is told.
 
 pub mod admin_tokens;
+pub mod contexts;
 pub mod dedup;
 pub mod jobs;
 pub mod ledger;

@@ -46,8 +46,8 @@ impl Errand {
     }
 }
 
-/// Adds an effect to the end of its lane.
-pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<()> {
+/// Adds an effect to the end of its lane and answers its stamp.
+pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<String> {
     let seq = next_seq(tx)?;
     let lane = effect.lane();
     let errand = Errand {
@@ -66,7 +66,7 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<()
     }
     OUTBOX.put(tx, (lane.as_str(), seq), &errand)?;
     tx.owe();
-    Ok(())
+    Ok(errand.stamp())
 }
 
 fn next_seq(tx: &WriteTx<'_>) -> StoreResult<u64> {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
+use crate::domain::plan::IssueContext;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
@@ -41,6 +42,10 @@ pub const BREAKER: Shelf<(&str, &str), u32> = Shelf::new("breaker-1");
 /// Issue id -> why it is parked. Removed by an operator.
 pub const PARKED: Shelf<&str, Parked> = Shelf::new("parked-1");
 
+/// Issue id -> its plan and what stands around it. Written by dispatches and by plans; grows with the
+/// issues.
+pub const CONTEXTS: Shelf<&str, IssueContext> = Shelf::new("contexts-1");
+
 /// Issue key -> its last decision and the ones before. Written when a decision changes.
 pub const LEDGER: Shelf<&str, LedgerRow> = Shelf::new("ledger-1");
 
@@ -66,6 +71,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     DEDUP.create(tx)?;
     BREAKER.create(tx)?;
     PARKED.create(tx)?;
+    CONTEXTS.create(tx)?;
     LEDGER.create(tx)?;
     OUTBOX.create(tx)?;
     OUTBOX_HEADS.create(tx)?;

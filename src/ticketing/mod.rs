@@ -9,6 +9,9 @@ mod linear;
 pub use jira::{Field, FieldOption, Jira, JiraCredentials};
 pub use linear::{Linear, LinearCredentials};
 
+use std::collections::HashMap;
+
+use crate::domain::ids::IssueId;
 use crate::domain::issue::{IssueRef, Snapshot, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
@@ -87,6 +90,37 @@ impl Account {
             // The id we give it there makes a second one impossible.
             Account::Linear(linear) => linear.comment(issue, effect_id, body).await,
             Account::Jira(jira) => jira.comment(issue, effect_id, body, tried).await,
+        }
+    }
+
+    /// The comments that [`comment`](Self::comment) wrote for these effects, as they stand now and
+    /// in the order asked for. One that was never written, or was taken away, is left out.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn comments(
+        &self,
+        issue: &IssueRef,
+        effect_ids: &[String],
+    ) -> Result<Vec<String>, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.comments(issue, effect_ids).await,
+            Account::Jira(jira) => jira.comments(issue, effect_ids).await,
+        }
+    }
+
+    /// The other children of each issue's parent, a line of text each: in a request or two, the
+    /// first twenty of each.
+    ///
+    /// # Errors
+    /// When any of the issues cannot be read.
+    pub async fn siblings(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.siblings(issues).await,
+            Account::Jira(jira) => jira.siblings(issues).await,
         }
     }
 

@@ -93,6 +93,12 @@ impl Redactor {
         }
     }
 
+    /// Whether one of the known values stands in the text, in any of its encodings.
+    pub fn finds_known(&self, text: &[u8]) -> bool {
+        let known = self.known.as_ref();
+        known.is_some_and(|known| known.values.is_match(text))
+    }
+
     /// The text with every secret replaced by [`MARK`].
     pub fn redact(&self, text: &str) -> String {
         replace(text, &self.spans(text))

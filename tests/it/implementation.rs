@@ -1,7 +1,10 @@
 //! From a flagged ticket to an open pull request, and what stands in the way.
 
 use agent_implement::domain::job::JobState;
+use agent_implement::domain::report::FailureCode;
 use agent_implement::sandbox::{Dial, Fault, Vendor};
+
+use agent_implement::sandbox::scripted_agent::{Script, Step};
 
 use crate::world::World;
 
@@ -153,6 +156,48 @@ async fn a_repository_with_an_old_workflow_is_told_to_sync() {
     );
     assert!(comments[0].to_lowercase().contains("sync"), "{comments:?}");
     assert!(world.town.linear().issue("ENG-1").labels().is_empty());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_ticket_runs_again_only_when_it_is_flagged_again() {
+    let world = World::start().await;
+    world.script(
+        "ENG-1",
+        Script::new()
+            .pass([Step::Loop])
+            .pass([Step::write("a.txt", "a\n")]),
+    );
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let reason = "model invocation failed with exit code 1: Reached max turns (50)";
+    assert_eq!(
+        job.state,
+        JobState::Failed {
+            code: Some(FailureCode::MaxTurnsExhausted),
+            reason: reason.to_owned()
+        }
+    );
+    let ticket = || world.town.linear().issue("ENG-1");
+    assert_eq!(
+        ticket().comments(),
+        [format!("Implementation failed: {reason}")]
+    );
+    assert!(ticket().labels().is_empty());
+    world.polled().await;
+    assert_eq!(
+        world.jobs("ENG-1").len(),
+        1,
+        "without the trigger nothing runs again"
+    );
+
+    ticket().add_label("Agent-Implement");
+    world
+        .until("it runs again", || world.jobs("ENG-1").len() == 2)
+        .await;
+    let job = world.ended("ENG-1").await;
+    assert_eq!((job.state, job.dispatch_number), (JobState::Completed, 2));
+    assert_eq!(world.repo().pulls().len(), 1);
     world.end().await;
 }
 

@@ -6,8 +6,13 @@ mod crash;
 mod floors;
 mod world;
 
+mod canaries;
+mod contracts;
+mod hostile;
 mod implementation;
 mod jira;
+mod planning;
+mod templates;
 
 mod admin_reads;
 mod auth;

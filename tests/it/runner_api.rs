@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use agent_implement::domain::issue::Related;
 use agent_implement::domain::job::{JobKind, JobState};
 use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Store, steps};
+use agent_implement::store::{Store, contexts, steps};
 use serde_json::{Value, json};
 
 use crate::api::{ACCESS_CODE, Server, answer, job};
@@ -268,18 +269,46 @@ async fn of_fifty_equal_results_exactly_one_counts() {
 }
 
 #[tokio::test]
-async fn the_planning_context_names_the_issue() {
+async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around() {
     let server = Server::start().await;
-    let job = job("01JOB", JobKind::Planning);
-    server.put_job(&job).await;
+    let (planning, job) = (
+        job("01A", JobKind::Planning),
+        job("01B", JobKind::Implementation),
+    );
+    for job in [&planning, &job] {
+        server.put_job(job).await;
+    }
     let token = server.run_token(&job, Audience::Progress);
     let told = server.ask("GET", CONTEXT, &token, None).await;
+    let nothing =
+        json!({"planningContext": "", "parent": null, "siblings": [], "dependencies": []});
+    assert_eq!((told.status, told.body), (200, nothing));
+
+    let related = Related {
+        parent: Some("ENG-9: big (Doing)".into()),
+        siblings: vec!["ENG-2: b (Todo)".into()],
+        dependencies: vec!["blocks ENG-3: c (Todo)".into()],
+    };
+    let (issue, known) = (job.issue.id.clone(), related.clone());
+    let store = &server.app.store;
+    store
+        .write(move |tx| contexts::put_related(tx, &issue, &known))
+        .await
+        .unwrap();
+    let result = server.run_token(&planning, Audience::Result);
+    let comments = json!([{"body": "# First"}, {"body": "Second @all"}]);
+    let plan = json!({"phase": "planning", "outcome": "success", "comments": comments});
+    let told = server.ask("POST", RESULT, &result, plan.to_string()).await;
     assert_eq!(told.status, 200);
+
+    // No ticketing system is configured here, so the plan is told as it was stored.
+    let told = server.ask("GET", CONTEXT, &token, None).await;
     let text = told.body["planningContext"].as_str().unwrap();
-    assert!(text.contains("ENG-1: Make it work"), "{text}");
-    for field in ["parent", "siblings", "dependencies"] {
-        assert!(told.body.get(field).is_some(), "{field}");
-    }
+    assert!(text.starts_with("The plan for ENG-1"), "{text}");
+    assert!(text.find("# First") < text.find("Second @"), "{text}");
+    assert_eq!(told.body["parent"], json!(related.parent));
+    assert_eq!(told.body["siblings"], json!(related.siblings));
+    assert_eq!(told.body["dependencies"], json!(related.dependencies));
 }
 
 #[tokio::test]

@@ -11,29 +11,30 @@ use agent_implement::app::{App, Pace, Setting};
 use agent_implement::config::Config;
 use agent_implement::domain::ids::IssueId;
 use agent_implement::domain::job::Job;
-use agent_implement::domain::mapping::{
-    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
-};
+use agent_implement::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
+use agent_implement::domain::time::Timestamp;
 use agent_implement::flow::{self, Stop};
 use agent_implement::http;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Dial, Repo, Town, TownOptions, Vendor};
 use agent_implement::store::{Store, jobs, mappings, outbox};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::{ACCESS_CODE, TOKEN_SECRET, config};
+use crate::contracts;
 
-/// The workflow that target repositories get.
+/// The workflows that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
+pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 
 /// How long may any one thing in a story take?
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
-fn app_key() -> String {
+pub fn app_key() -> String {
     let base64 = include_str!("../../src/keys/testdata/rsa-test-key.pkcs8.base64");
     let label = "PRIVATE KEY";
     format!(
@@ -54,10 +55,15 @@ pub struct World {
 impl World {
     /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
     pub async fn start() -> Self {
-        Self::mapped([mapping()]).await
+        Self::with(mapping()).await
     }
 
-    /// The same with other mappings. Jira has project `OPS`.
+    /// The same, with this mapping.
+    pub async fn with(mapping: Mapping) -> Self {
+        Self::mapped([mapping]).await
+    }
+
+    /// The same, with these mappings. Jira has project `OPS`.
     pub async fn mapped(given: impl IntoIterator<Item = Mapping>) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
@@ -73,6 +79,7 @@ impl World {
         let files = [
             ("README.md", "# Shop\n"),
             (".github/workflows/agent-implement.yml", WORKFLOW),
+            (".github/workflows/agent-plan.yml", PLANNING),
         ];
         town.github()
             .repo("acme", "shop")
@@ -226,6 +233,7 @@ impl World {
         answer.json().await.unwrap()
     }
 
+    /// The folder of everything: the town's state and the store.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -250,6 +258,7 @@ impl World {
                 .unwrap()
                 .unwrap();
         }
+        contracts::keep(&self.town);
         self.town.stop_and_kill_runs().await;
     }
 }
@@ -296,30 +305,23 @@ fn quick() -> Pace {
     }
 }
 
+/// Team `ENG` and its repository, everything else as it comes.
 pub fn mapping() -> Mapping {
+    let body = json!({
+        "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A",
+    });
+    Input::read(body)
+        .unwrap()
+        .validate(None, Timestamp::EPOCH)
+        .unwrap()
+}
+
+/// The mapping, with planning before implementation.
+pub fn planning_mapping() -> Mapping {
     Mapping {
-        team_key: "ENG".into(),
-        owner: "acme".to_owned(),
-        repo: "shop".to_owned(),
-        default_branch: "main".to_owned(),
-        workflow_file: IMPLEMENT_WORKFLOW.to_owned(),
-        ticketing: Ticketing::A,
-        provider: Provider::Direct,
-        execution_mode: ExecutionMode::CiWorkflow,
-        machine_cpus: 2,
-        machine_memory_mb: 4096,
-        session_mode: SessionMode::Autonomous,
-        branch_prefix: None,
-        extra_env: Default::default(),
-        max_in_progress: 3,
-        paused: false,
-        planning_enabled: false,
-        planning_workflow_file: None,
-        max_turns: None,
-        max_iterations: None,
-        max_job_minutes: None,
-        created_at: agent_implement::domain::time::Timestamp::EPOCH,
-        updated_at: agent_implement::domain::time::Timestamp::EPOCH,
+        planning_enabled: true,
+        planning_workflow_file: Some(PLAN_WORKFLOW.to_owned()),
+        ..mapping()
     }
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::app::{App, Pace, Setting};
@@ -19,9 +20,7 @@ use crate::config::{
     Config, GitHub, GitHubCredentials, Linear, LinearCredentials, LogFormat, Notify,
 };
 use crate::crash::{CrashPlan, CrashPoint};
-use crate::domain::mapping::{
-    ExecutionMode, IMPLEMENT_WORKFLOW, Mapping, Provider, SessionMode, Ticketing,
-};
+use crate::domain::mapping::{Input, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
 use crate::sandbox::{Town, TownOptions, stories};
 use crate::store::{Store, mappings};
@@ -31,9 +30,18 @@ use super::{logging, serve};
 use keepsake::Keepsake;
 use narrator::{Ending, Narrator};
 
-/// The workflow that a team's repository gets from us; the stand-in host reads it as the real one
+/// The workflows that a team's repository gets from us; the stand-in host reads them as the real one
 /// would.
-const WORKFLOW: &str = include_str!("../../../templates/workflows/agent-implement.yml");
+const WORKFLOWS: [(&str, &str); 2] = [
+    (
+        ".github/workflows/agent-implement.yml",
+        include_str!("../../../templates/workflows/agent-implement.yml"),
+    ),
+    (
+        ".github/workflows/agent-plan.yml",
+        include_str!("../../../templates/workflows/agent-plan.yml"),
+    ),
+];
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -43,7 +51,7 @@ pub struct Arguments {
     /// Folder to keep everything in; unset uses one that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit once nothing is left to do: 0 when the pull request is open, 1 with the reason when not.
+    /// Exit once nothing is left to do: 0 when the pull requests are open, 1 with the reason when not.
     #[arg(long)]
     exit_when_idle: bool,
     /// What is logged to standard error.
@@ -123,10 +131,7 @@ fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::Tem
 async fn found_town(dir: &Path) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(
-        &town,
-        &[(".github/workflows/agent-implement.yml", WORKFLOW)],
-    )?;
+    stories::demo(&town, &WORKFLOWS)?;
     Ok(town)
 }
 
@@ -171,37 +176,31 @@ fn quick() -> Pace {
     }
 }
 
-/// Maps the demo's team to its repository, once.
+/// Maps the demo's teams to their repository, once, as an operator would.
 async fn map_project(app: &App) -> anyhow::Result<()> {
-    let now = app.now();
-    let mapping = Mapping {
-        team_key: stories::DEMO_TEAM.into(),
-        owner: stories::DEMO_OWNER.to_owned(),
-        repo: stories::DEMO_REPO.to_owned(),
-        default_branch: "main".to_owned(),
-        workflow_file: IMPLEMENT_WORKFLOW.to_owned(),
-        ticketing: Ticketing::A,
-        provider: Provider::Direct,
-        execution_mode: ExecutionMode::CiWorkflow,
-        machine_cpus: 2,
-        machine_memory_mb: 4096,
-        session_mode: SessionMode::Autonomous,
-        branch_prefix: None,
-        extra_env: Default::default(),
-        max_in_progress: 3,
-        paused: false,
-        planning_enabled: false,
-        planning_workflow_file: None,
-        max_turns: None,
-        max_iterations: None,
-        max_job_minutes: None,
-        created_at: now,
-        updated_at: now,
-    };
+    let plain = json!({
+        "teamKey": stories::DEMO_TEAM,
+        "owner": stories::DEMO_OWNER,
+        "repo": stories::DEMO_REPO,
+        "defaultBranch": "main",
+        "ticketingProvider": "A",
+    });
+    let mut planned = plain.clone();
+    planned["teamKey"] = json!(stories::DEMO_PLANNING_TEAM);
+    planned["planningEnabled"] = json!(true);
+    planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
+    let mut mapped = Vec::new();
+    for body in [plain, planned] {
+        mapped.push(Input::read(body)?.validate(None, app.now())?);
+    }
     app.store
-        .write(move |tx| match mappings::get(tx, &mapping.team_key)? {
-            Some(_) => Ok(()),
-            None => mappings::put(tx, &mapping),
+        .write(move |tx| {
+            for mapping in &mapped {
+                if mappings::get(tx, &mapping.team_key)?.is_none() {
+                    mappings::put(tx, mapping)?;
+                }
+            }
+            Ok(())
         })
         .await?;
     Ok(())
@@ -211,9 +210,9 @@ impl Ending {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::PullRequestOpen | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::PullRequestsOpen | Ending::Interrupted => ExitCode::SUCCESS,
             Ending::Without(reason) => {
-                eprintln!("agent-implement: the demo did not reach its pull request: {reason}");
+                eprintln!("agent-implement: the demo did not reach its pull requests: {reason}");
                 ExitCode::FAILURE
             }
         }

@@ -20,9 +20,9 @@ const QUIET_POLLS: u64 = 2;
 
 /// How the demo ended.
 pub(super) enum Ending {
-    PullRequestOpen,
+    PullRequestsOpen,
     Interrupted,
-    /// Without the pull request it is there to show.
+    /// Without the pull requests it is there to show.
     Without(String),
 }
 
@@ -165,7 +165,11 @@ impl Narrator {
 
     fn tell_job(&self, job: &Job) {
         let (key, number) = (&job.issue.key, job.dispatch_number);
-        self.tell(format!("{key} run {number} is reserved ({})", job.id));
+        self.tell(format!(
+            "{key} run {number} is reserved: {} ({})",
+            job.kind.as_str(),
+            job.id
+        ));
         for step in self
             .app
             .store
@@ -192,27 +196,33 @@ impl Narrator {
         }
     }
 
+    /// Both stories must have reached their pull request: the plain one, and the planned one.
     fn sum_up(&self) -> Ending {
+        for key in [stories::DEMO_PLAIN, stories::DEMO_PLANNED] {
+            if let Err(reason) = self.sum_up_ticket(key) {
+                return Ending::Without(reason);
+            }
+        }
+        Ending::PullRequestsOpen
+    }
+
+    fn sum_up_ticket(&self, key: &str) -> Result<(), String> {
         let latest = self
             .app
             .store
             .read(|tx| jobs::latest(tx, jobs::LOG_SIZE))
             .unwrap_or_default();
-        let plain = latest
-            .iter()
-            .find(|job| job.issue.key.as_str() == stories::DEMO_PLAIN);
-        let Some(job) = plain else {
-            return Ending::Without(format!("{} was not dispatched", stories::DEMO_PLAIN));
-        };
+        let found = latest.iter().find(|job| job.issue.key.as_str() == key);
+        let job = found.ok_or_else(|| format!("{key} was not dispatched"))?;
         match (&job.state, &job.pull) {
             (JobState::Completed | JobState::ReviewFailed { .. }, Some(pull)) => {
-                println!("\nPull request: {}", pull.url);
+                println!("\n{key} has its pull request: {}", pull.url);
                 println!("  branch {} of {}", job.branch, job.repo);
                 self.show_commits(job);
-                Ending::PullRequestOpen
+                Ok(())
             }
-            (JobState::Failed { reason, .. }, _) => Ending::Without(reason.clone()),
-            (state, _) => Ending::Without(format!("{} ended {}", job.issue.key, state.status())),
+            (JobState::Failed { reason, .. }, _) => Err(reason.clone()),
+            (state, _) => Err(format!("{key} ended {}", state.status())),
         }
     }
 

@@ -21,6 +21,9 @@ pub use input::{Change, Input, overlapping};
 /// The workflow that an implementation dispatch starts, unless the mapping names another.
 pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";
 
+/// The workflow that a planning dispatch starts, unless the mapping names another.
+pub const PLAN_WORKFLOW: &str = "agent-plan.yml";
+
 /// A valid mapping.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.

@@ -8,7 +8,7 @@ use crate::domain::report::FailureCode;
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
 
-use super::{Breaker, Cause, Dedup, Next, Owed};
+use super::{Breaker, Cause, Dedup, Next, Owed, Planned};
 
 pub(super) fn judge(job: Job, conclusion: &str, log: Option<String>, now: Timestamp) -> Next {
     let silent = |reason: String, label| Ending {
@@ -61,6 +61,7 @@ pub(super) fn complete(job: Job, now: Timestamp) -> Next {
         Some(Phase::Planning) => {
             // Out of the way of the implementation dispatch that follows.
             owed.dedup = Dedup::Clear;
+            owed.plan = Planned::Replace;
             owed.effects.push(Effect::MoveMarker {
                 issue: job.issue.clone(),
                 stage: Stage::PlanComplete,
@@ -255,6 +256,7 @@ fn close(job: &mut Job, mut owed: Owed) -> Next {
             .retain(|effect| matches!(effect, Effect::EndRun { .. }));
         owed.dedup = Dedup::Keep;
         owed.breaker = Breaker::Nothing;
+        owed.plan = Planned::Keep;
     }
     Next {
         job: job.clone(),

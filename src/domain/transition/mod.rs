@@ -85,6 +85,7 @@ pub struct Owed {
     pub effects: Vec<Effect>,
     pub dedup: Dedup,
     pub breaker: Breaker,
+    pub plan: Planned,
 }
 
 /// What becomes of the issue's entry in the dedup window.
@@ -102,6 +103,15 @@ pub enum Breaker {
     Nothing,
     CountFailure,
     Reset,
+}
+
+/// What becomes of the plan that the issue's implementation is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Planned {
+    #[default]
+    Keep,
+    /// The ticket comments that are owed here are the plan from now on.
+    Replace,
 }
 
 /// Why an event changes nothing.
@@ -293,11 +303,13 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
 fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
     let comment = |body: &str| Effect::TicketComment {
         issue: job.issue.clone(),
-        body: comments::stripped(body),
+        body: comments::published(body),
     };
     report
         .comments
         .iter()
+        .filter(|said| !said.body.trim().is_empty())
+        .take(caps::MAX_RUN_COMMENTS)
         .map(|said| comment(&said.body))
         .collect()
 }

@@ -245,6 +245,29 @@ fn what_the_run_says_is_posted_in_order_after_the_marker() {
         }
     ));
     assert_eq!(ticket_says(&next.owed), ["first", "second"]);
+    assert_eq!(next.owed.plan, Planned::Replace);
+}
+
+#[test]
+fn what_a_run_says_is_harmless_and_no_flood() {
+    let mut said = vec![RunComment { body: " ".into() }];
+    said.extend((0..40).map(|_| RunComment {
+        body: "@everyone".into(),
+    }));
+    let report = ResultReport {
+        comments: said,
+        ..report(Outcome::Failure)
+    };
+    let next = advance(
+        &running(JobKind::Planning),
+        Event::ResultReported { report },
+        NOW,
+    )
+    .unwrap();
+    let says = ticket_says(&next.owed);
+    assert_eq!(says.len(), caps::MAX_RUN_COMMENTS + 1, "and the failure");
+    assert!(says.iter().all(|said| !said.contains("@everyone")));
+    assert_eq!(next.owed.plan, Planned::Keep, "what failed is no plan");
 }
 
 #[test]

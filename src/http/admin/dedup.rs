@@ -39,14 +39,14 @@ async fn list(app: App) -> ApiResult {
         .read_long(dedup::all)
         .await?
         .into_iter()
+        .filter(|entry| entry.holds(window, now))
         .map(|entry| EntryView {
+            expires_at: entry.expires_at(window),
             issue_id: entry.issue.id,
             issue_identifier: entry.issue.key,
             issue_title: entry.issue.title,
             dispatched_at: entry.dispatched_at,
-            expires_at: window.map(|window| entry.dispatched_at + window),
         })
-        .filter(|entry: &EntryView| entry.expires_at.is_none_or(|expires_at| now < expires_at))
         .collect();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.dispatched_at));
     Ok(ok(&entries))

@@ -3,13 +3,16 @@
 //! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
 
 mod auth;
+mod blockers;
 mod dedup;
+mod issues;
 mod jobs;
 mod log;
 mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod sight;
 mod throttle;
 mod ticketing_b;
 mod why;
@@ -24,6 +27,8 @@ pub fn routes(app: &App) -> Routes {
         mappings::routes(app),
         log::routes(app),
         jobs::routes(app),
+        issues::routes(app),
+        blockers::routes(app),
         why::routes(app),
         parked::routes(app),
         dedup::routes(app),

@@ -29,8 +29,6 @@ pub(super) fn arguments(pass: &Pass, model: Option<&str>, system: &Path) -> Vec<
         "user",
         "--strict-mcp-config",
         "--no-session-persistence",
-        "--permission-mode",
-        "bypassPermissions",
         "--max-turns",
     ]
     .map(Into::into)
@@ -40,12 +38,33 @@ pub(super) fn arguments(pass: &Pass, model: Option<&str>, system: &Path) -> Vec<
     if let Some(model) = model {
         args.extend(["--model".into(), model.into()]);
     }
-    if pass.role == Role::Review {
-        // The tool list itself is shorter: what is not there need not be forbidden.
-        args.extend(["--tools".into(), "Read,Grep,Glob".into()]);
-        args.extend(["--json-schema".into(), REVIEW_SCHEMA.into()]);
-    }
+    // What is not in the list of tools need not be forbidden.
+    let given: Vec<String> = match pass.role {
+        Role::Implement => words(["--permission-mode", "bypassPermissions"]),
+        Role::Review => words([
+            "--permission-mode",
+            "bypassPermissions",
+            "--tools",
+            "Read,Grep,Glob",
+            "--json-schema",
+            REVIEW_SCHEMA,
+        ]),
+        // In this mode reading inside the working directory needs no permission and nothing else
+        // is given; a rule for `Read` or `Grep` would open the whole disk. The rule of `Edit` covers
+        // every tool that writes files. (tried with 2.1.197)
+        Role::Plan { folder } => {
+            let mut given = words(["--permission-mode", "dontAsk"]);
+            given.extend(words(["--tools", "Read,Grep,Glob,Write", "--allowedTools"]));
+            given.push(format!("Edit(./{folder}/**)"));
+            given
+        }
+    };
+    args.extend(given.into_iter().map(Into::into));
     args
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
 }
 
 pub(super) fn environment(env: ChildEnv, home: &Path, settings: &Path, temp: &Path) -> ChildEnv {
@@ -72,7 +91,12 @@ pub(super) fn not_started(cause: &str) -> AgentFailure {
 }
 
 /// Decides whether a pass went well. (facts: the vendor's own rule, and a result that was read)
-pub(super) fn judge(ending: Ending, max_turns: u32) -> Result<Answer, AgentFailure> {
+///
+/// To a planner, being kept from something is no failure: it may try a file outside of its folder,
+/// and what it did write shows for itself.
+pub(super) fn judge(ending: Ending, pass: &Pass) -> Result<Answer, AgentFailure> {
+    let max_turns = pass.max_turns;
+    let is_planning = matches!(pass.role, Role::Plan { .. });
     let failed = |code: Option<FailureCode>, exit: i32, words: &str| AgentFailure {
         code,
         reason: format!(
@@ -108,7 +132,7 @@ pub(super) fn judge(ending: Ending, max_turns: u32) -> Result<Answer, AgentFailu
         ("success", false) if exit != 0 => {
             Err(failed(None, exit, "it ended badly after its result"))
         }
-        ("success", false) if !result.permission_denials.is_empty() => {
+        ("success", false) if !result.permission_denials.is_empty() && !is_planning => {
             let denied: Vec<&str> = result
                 .permission_denials
                 .iter()

@@ -54,6 +54,11 @@ pub enum Role {
     Implement,
     /// Read the work tree and judge.
     Review,
+    /// Read the work tree and write below one folder of it.
+    Plan {
+        /// From the work tree's root.
+        folder: &'static str,
+    },
 }
 
 /// One call of the agent.
@@ -126,7 +131,7 @@ impl Agent {
                     .as_ref()
                     .map(stream::ResultEvent::usage)
                     .unwrap_or_default();
-                (usage, claude::judge(ending, pass.max_turns))
+                (usage, claude::judge(ending, pass))
             }
             Err(error) => (
                 Usage::default(),

@@ -221,6 +221,29 @@ async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsewhere() {
+    let stage = Stage::new();
+    let out = stage.folders.make("marks").unwrap();
+    let script = format!(
+        "printf '%s\\n' \"$@\" > '{}/args'; {}",
+        out.display(),
+        recorded("denied.jsonl")
+    );
+    let folder = "ai-output";
+    let (_, ended) = stage.perform(&script, Role::Plan { folder }).await;
+    assert!(ended.is_ok(), "{ended:?}");
+    let args = std::fs::read_to_string(out.join("args")).unwrap();
+    for expected in [
+        "--permission-mode\ndontAsk\n",
+        "--tools\nRead,Grep,Glob,Write\n",
+        "--allowedTools\nEdit(./ai-output/**)\n",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(!args.contains("bypassPermissions"), "{args}");
+}
+
+#[tokio::test]
 async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
     let key = Secret::new("sk-not-a-shape-0123");
     let console = Console::plain(Redactor::new([key.expose()]), Progress::default());

@@ -9,6 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use super::{Git, GitError, parts, word};
 use crate::domain::sensitive::{Hit, Reason};
 
+/// Where agents put what is meant for people and not for the repository. It is never taken.
+pub const AI_OUTPUT: &str = "ai-output";
+
 /// After so many refused paths the push is blocked as surely as it can be.
 const ENOUGH: usize = 50;
 
@@ -34,8 +37,9 @@ impl Git {
                 &[],
             )
             .await?;
-        let (nested, files): (Vec<&[u8]>, Vec<&[u8]>) =
-            parts(&untracked.stdout).partition(|path| path.ends_with(b"/"));
+        let (nested, files): (Vec<&[u8]>, Vec<&[u8]>) = parts(&untracked.stdout)
+            .filter(|path| !is_ai_output(path))
+            .partition(|path| path.ends_with(b"/"));
         blocked.extend(nested.into_iter().map(|path| Hit {
             path: String::from_utf8_lossy(path).into_owned(),
             reason: Reason::NestedRepository,
@@ -48,7 +52,9 @@ impl Git {
                 &[],
             )
             .await?;
-        let tracked: Vec<&[u8]> = parts(&tracked.stdout).collect();
+        let tracked: Vec<&[u8]> = parts(&tracked.stdout)
+            .filter(|path| !is_ai_output(path))
+            .collect();
         self.stage(&tracked, &mut blocked).await?;
         let tree = self.run("git write-tree", ["write-tree"], &[]).await?;
         Ok(Import {
@@ -128,4 +134,9 @@ impl Git {
             .map_err(|cause| GitError::Files { action, cause })?;
         Ok(count)
     }
+}
+
+fn is_ai_output(path: &[u8]) -> bool {
+    let rest = path.strip_prefix(AI_OUTPUT.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

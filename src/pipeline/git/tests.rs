@@ -233,7 +233,7 @@ async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
             "passwd"
         ]
     );
-    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &import)
+    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &import, |_| false)
         .await
         .unwrap();
     let links: Vec<&str> = hits
@@ -258,7 +258,7 @@ async fn the_guard_reads_objects_and_sees_earlier_commits_too() {
     std::fs::write(world.tree().join(".env"), "A=1\n").unwrap();
     std::fs::write(world.tree().join(".env.example"), "A=\n").unwrap();
     let staged = world.git.import().await.unwrap();
-    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &staged)
+    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &staged, |_| false)
         .await
         .unwrap();
     let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();

@@ -8,6 +8,7 @@ use super::run::Run;
 use super::text;
 
 const IMPLEMENT: &str = include_str!("implement.md");
+const PLAN: &str = include_str!("plan.md");
 const REVIEW: &str = include_str!("review.md");
 const SYSTEM: &str = include_str!("system.md");
 
@@ -37,6 +38,13 @@ impl Mark {
 pub fn implement(run: &Run, findings: &str) -> String {
     let mark = Mark::new();
     let mut extra = surroundings(run, &mark);
+    if !run.found.plan.is_empty() {
+        extra.push_str(
+            "A plan was made before. Follow what holds up against the code; where you leave it, say so \
+             in your summary.\n",
+        );
+        extra.push_str(&mark.around("plan", &run.found.plan));
+    }
     for (what, given) in [
         ("request of an operator", run.config.instruction.as_deref()),
         (
@@ -68,6 +76,22 @@ pub fn implement(run: &Run, findings: &str) -> String {
             ("mark", &mark.0),
             ("ticket", &ticket(run, &mark)),
             ("extra", &extra),
+        ],
+    )
+}
+
+/// The prompt of a planning pass.
+pub fn plan(run: &Run) -> String {
+    let mark = Mark::new();
+    fill(
+        PLAN,
+        &[
+            ("identifier", run.config.issue_key.as_str()),
+            ("repository", &run.repo.to_string()),
+            ("mark", &mark.0),
+            ("ticket", &ticket(run, &mark)),
+            ("extra", &surroundings(run, &mark)),
+            ("folder", crate::pipeline::steps::PLAN_FOLDER),
         ],
     )
 }
@@ -107,10 +131,8 @@ pub fn review(run: &Run, diff: &str) -> String {
 pub fn system(run: &Run) -> String {
     let config = &run.found.repo_config;
     let mut guidance = String::new();
-    if !config.team_guidance.is_empty() {
-        guidance.push_str("\n# The team's guidance (WORKFLOW.md)\n\n");
-        guidance.push_str(&config.team_guidance);
-        guidance.push('\n');
+    for (name, text) in &config.team_guidance {
+        guidance.push_str(&format!("\n# The team's guidance ({name})\n\n{text}\n"));
     }
     for (name, text) in &config.agent_guidance {
         guidance.push_str(&format!(
@@ -198,8 +220,9 @@ mod tests {
             "extra",
             "diff",
             "guidance",
+            "folder",
         ];
-        for template in [IMPLEMENT, REVIEW, SYSTEM] {
+        for template in [IMPLEMENT, PLAN, REVIEW, SYSTEM] {
             for part in template.split("{{").skip(1) {
                 let name = part.split("}}").next().unwrap();
                 assert!(known.contains(&name), "{name}");

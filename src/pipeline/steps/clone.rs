@@ -2,16 +2,17 @@
 //!
 //! Three things may be found on the host: no branch, then it begins at the base; a branch of ours,
 //! from an earlier dispatch or for an open pull request, then it continues there; or the very commit
-//! of this dispatch, because the machine died after the push, then no work is done twice.
+//! of this dispatch, because the machine died after the push, then no work is done twice. A plan is
+//! made of the base alone, whatever stands on the branch.
 
 use serde_json::json;
 
 use crate::domain::mapping::Provider;
-use crate::domain::report::FailureCode;
+use crate::domain::report::{FailureCode, RunPhase};
 use crate::domain::secret::Secret;
 use crate::pipeline::git::GitError;
 use crate::pipeline::pull_request;
-use crate::pipeline::repo_config::{RepoConfig, RepoConfigError};
+use crate::pipeline::repo_config::{RepoConfig, RepoConfigError, settings_file};
 use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
@@ -56,7 +57,12 @@ async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
             format!("the branch to work on, {branch}, is the base branch itself"),
         ));
     }
-    let seen = git.remote_head(token, branch).await.map_err(failed)?;
+    let seen = match run.config.phase {
+        RunPhase::Planning => None,
+        RunPhase::Implementation | RunPhase::GapAnalysis => {
+            git.remote_head(token, branch).await.map_err(failed)?
+        }
+    };
     if seen.is_none()
         && let Some(number) = run.config.pr_number
     {
@@ -123,18 +129,20 @@ async fn open_pull(
 }
 
 async fn read_config(run: &mut Run) -> Result<(), Failure> {
-    let config =
-        RepoConfig::read(&run.git, &run.found.base)
-            .await
-            .map_err(|error| match error {
-                RepoConfigError::Git(error) => failed(error),
-                RepoConfigError::FrontMatter(_) => Failure::new(FailureCode::SetupFailed, error),
-            })?;
+    let config = RepoConfig::read(&run.git, &run.found.base, run.config.phase)
+        .await
+        .map_err(|error| match error {
+            RepoConfigError::Git(error) => failed(error),
+            RepoConfigError::FrontMatter(..) => Failure::new(FailureCode::SetupFailed, error),
+        })?;
     run.agent.model.clone_from(&config.model);
     if matches!(run.config.provider, Provider::Cloud { .. }) && config.model.is_none() {
         return Err(Failure::new(
             FailureCode::SetupFailed,
-            "WORKFLOW.md names no model: the provider cloud has no default; set model: in its front matter",
+            format!(
+                "{} names no model: the provider cloud has no default; set model: in its front matter",
+                settings_file(run.config.phase)
+            ),
         ));
     }
     run.found.repo_config = config;

@@ -3,10 +3,10 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
 
+use super::ask;
 use crate::domain::caps;
-use crate::domain::report::FailureCode;
+use crate::domain::report::{FailureCode, RunPhase};
 use crate::pipeline::agent::{Answer, Pass, Role};
 use crate::pipeline::executor::{begin, end};
 use crate::pipeline::git::import::Import;
@@ -22,9 +22,6 @@ const MAX_DIFF: usize = 300_000;
 
 /// How much of a finding is kept?
 const MAX_FINDING: usize = 2000;
-
-/// What a spent run still needs to check and push its work.
-const RESERVE: std::time::Duration = std::time::Duration::from_secs(3 * 60);
 
 /// A review's answer.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -48,6 +45,7 @@ struct Finding {
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     run.settle().await?;
+    fetch_plan(run).await;
     // What install and setup made is not the agent's work.
     run.git.ignore_present().await.map_err(Failure::other)?;
     let mut staged = run.import().await?;
@@ -84,6 +82,19 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         "unresolved": run.found.unresolved,
         "usage": run.found.usage,
     })))
+}
+
+/// The plan that was posted on the ticket before. Work on an open pull request is past it.
+async fn fetch_plan(run: &mut Run) {
+    if run.config.phase != RunPhase::Implementation {
+        return;
+    }
+    match run.access.plan().await {
+        Ok(plan) => run.found.plan = plan,
+        Err(error) => run
+            .console
+            .say(&format!("going on without the plan: {error}")),
+    }
 }
 
 async fn implement(run: &mut Run, round: u32, findings: &[Finding]) -> Result<Import, Failure> {
@@ -146,17 +157,6 @@ async fn review(run: &mut Run, round: u32, staged: &Import) -> Result<Vec<Findin
         Some(json!({ "approved": findings.is_empty(), "blocking": lines })),
     );
     Ok(findings)
-}
-
-async fn ask(run: &mut Run, pass: &Pass) -> Result<Answer, Failure> {
-    let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
-    let deadline = latest.max(Instant::now());
-    let (usage, answer) = run
-        .agent
-        .perform(pass, &run.folders, &run.console, deadline)
-        .await;
-    run.found.usage += usage;
-    answer.map_err(Failure::from)
 }
 
 /// What must be mended, by a review's answer.

@@ -4,6 +4,7 @@
 mod clone;
 mod feedback_loop;
 mod install;
+mod plan;
 mod post_push_review;
 mod preflight;
 mod push;
@@ -14,7 +15,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::agent::{Answer, Pass};
 use super::run::{Failure, Run, StepOutcome};
+
+pub use plan::FOLDER as PLAN_FOLDER;
+
+/// What a spent run still needs to check and push its work.
+const RESERVE: Duration = Duration::from_secs(3 * 60);
 
 /// What a step does. (spec: *Admin API*)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +34,12 @@ pub enum StepKind {
     Push,
     Verify,
     PostPushReview,
+    /// Planning's own; definitions of other pipelines may not name it.
+    Plan,
 }
 
-/// Every type that a definition may name.
-const KINDS: [(&str, StepKind); 8] = [
+/// Every type there is.
+const KINDS: [(&str, StepKind); 9] = [
     ("clone", StepKind::Clone),
     ("install", StepKind::Install),
     ("setup", StepKind::Setup),
@@ -39,6 +48,7 @@ const KINDS: [(&str, StepKind); 8] = [
     ("push", StepKind::Push),
     ("verify", StepKind::Verify),
     ("post-push-review", StepKind::PostPushReview),
+    ("plan", StepKind::Plan),
 ];
 
 impl StepKind {
@@ -56,9 +66,10 @@ impl StepKind {
             .map_or("", |(name, _)| name)
     }
 
-    /// The names, for a message.
+    /// The names that an operator's pipeline may use, for a message.
     pub fn names() -> String {
-        KINDS.map(|(name, _)| name).join(", ")
+        let free = KINDS.iter().filter(|(_, kind)| *kind != StepKind::Plan);
+        free.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether the step has nothing to do once this dispatch's commit is on the branch.
@@ -86,7 +97,21 @@ pub async fn perform(run: &mut Run, kind: StepKind) -> Result<StepOutcome, Failu
         StepKind::Push => push::perform(run).await,
         StepKind::Verify => verify::perform(run).await,
         StepKind::PostPushReview => post_push_review::perform(run).await,
+        StepKind::Plan => plan::perform(run).await,
     }
+}
+
+/// Lets the agent make one pass and counts what it used. It is ended while the run still has the time
+/// to check and push what it did.
+async fn ask(run: &mut Run, pass: &Pass) -> Result<Answer, Failure> {
+    let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
+    let deadline = latest.max(Instant::now());
+    let (usage, answer) = run
+        .agent
+        .perform(pass, &run.folders, &run.console, deadline)
+        .await;
+    run.found.usage += usage;
+    answer.map_err(Failure::from)
 }
 
 /// Every word of a command line, for programs that take no shell.

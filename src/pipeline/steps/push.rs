@@ -64,7 +64,8 @@ async fn commit(run: &mut Run) -> Result<String, Failure> {
         Some(staged) => staged,
         None => run.import().await?,
     };
-    let hits = guard::inspect(&run.git, &run.found.fork_point, &staged)
+    let holds_own = |text: &[u8]| run.console.holds_secret(text);
+    let hits = guard::inspect(&run.git, &run.found.fork_point, &staged, holds_own)
         .await
         .map_err(Failure::other)?;
     if !hits.is_empty() {

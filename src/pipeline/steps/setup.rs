@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::own_script;
 use crate::domain::report::FailureCode;
+use crate::pipeline::repo_config::settings_file;
 use crate::pipeline::run::{Failure, Run, StepOutcome};
 
 /// How long may it take?
@@ -13,9 +14,10 @@ const TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     let Some(script) = run.found.repo_config.setup.clone() else {
-        return Ok(StepOutcome::Skipped("WORKFLOW.md names no setup script"));
+        return Ok(StepOutcome::Skipped("no setup script is named"));
     };
-    own_script(run, "setup script of WORKFLOW.md", &script, TIMEOUT)
+    let what = format!("setup script of {}", settings_file(run.config.phase));
+    own_script(run, &what, &script, TIMEOUT)
         .await
         .map_err(|reason| Failure::new(FailureCode::SetupFailed, reason))?;
     Ok(StepOutcome::Passed(json!({})))

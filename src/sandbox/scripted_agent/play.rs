@@ -1,7 +1,7 @@
 //! Plays the steps of one pass.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl Player<'_, '_> {
             self.stream.tool_result(&id, Err(message))?;
             return Ok(());
         }
-        if !self.may(name) {
+        if !self.may(name, &input) {
             return self.deny(&id, name, &input);
         }
         let result = self.act(step);
@@ -165,16 +165,31 @@ impl Player<'_, '_> {
             && !taken.contains(&name)
     }
 
-    fn may(&self, name: &str) -> bool {
+    fn may(&self, name: &str, input: &Value) -> bool {
         let mode = self.flags.value("--permission-mode").unwrap_or("default");
         let listed = self.flags.list("--allowedTools").unwrap_or_default();
         name == "Read"
             || self.flags.has("--dangerously-skip-permissions")
             || mode == "bypassPermissions"
             || (mode == "acceptEdits" && name != "Bash")
-            || listed
-                .iter()
-                .any(|tool| tool.split('(').next() == Some(name))
+            || listed.iter().any(|rule| self.permits(rule, name, input))
+    }
+
+    /// Whether a rule such as `Edit(./docs/**)` permits this call. A rule of `Edit` is one of all
+    /// tools that write files.
+    fn permits(&self, rule: &str, name: &str, input: &Value) -> bool {
+        let (tool, pattern) = match rule.split_once('(') {
+            Some((tool, pattern)) => (tool, Some(pattern.trim_end_matches(')'))),
+            None => (rule, None),
+        };
+        let is_meant = tool == name || (tool == "Edit" && name == "Write");
+        let Some(pattern) = pattern else {
+            return is_meant;
+        };
+        let folder = pattern.trim_start_matches("./").trim_end_matches("/**");
+        let path = Path::new(input["file_path"].as_str().unwrap_or_default());
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        is_meant && !climbs && path.starts_with(self.cwd.join(folder))
     }
 
     fn act(&self, step: &Step) -> Result<String, String> {

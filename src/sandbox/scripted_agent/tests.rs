@@ -168,6 +168,25 @@ fn permissions_that_were_not_given_are_denied() {
 }
 
 #[test]
+fn a_rule_for_a_folder_permits_writing_there_only() {
+    let dir = folder();
+    let script = Script::new().pass([
+        Step::write("out/deep/x", "1"),
+        Step::write("y", "1"),
+        Step::write("out/../z", "1"),
+    ]);
+    script.save(&dir.path().join("scripts"), "default").unwrap();
+    let flags = ["-p", "--output-format", "json", "--permission-mode"];
+    let rule = ["dontAsk", "--allowedTools", "Edit(./out/**)"];
+    let played = run(dir.path(), &[&flags[..], &rule].concat(), "go");
+    let denied = played.events[0]["permission_denials"].as_array().unwrap();
+    assert_eq!(denied.len(), 2);
+    let work = dir.path().join("work");
+    assert!(work.join("out/deep/x").exists());
+    assert!(!work.join("y").exists() && !work.join("z").exists());
+}
+
+#[test]
 fn reviews_follow_their_list_and_then_approve() {
     let dir = folder();
     let script = Script::new()

@@ -38,6 +38,30 @@ async fn the_demo_is_seeded_once() {
     let head = demo.repo.branch_head("main");
     crate::sandbox::stories::demo(&town, &workflows).unwrap();
     assert_eq!(demo.repo.branch_head("main"), head);
-    assert_eq!(town.linear().issues().len(), 2);
+    assert_eq!(town.linear().issues().len(), 3);
     assert_eq!(town.linear().issue("DEMO-1").labels(), ["Agent-Implement"]);
+    assert_eq!(town.linear().issue("PLAN-1").labels(), ["Agent-Implement"]);
+}
+
+#[tokio::test]
+async fn a_demo_of_the_time_before_planning_gets_the_new_half_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = town(dir.path()).await;
+    let workflows = [(".github/workflows/agent-implement.yml", WORKFLOW)];
+    let demo = crate::sandbox::stories::demo(&town, &workflows).unwrap();
+    town.linear()
+        .issue("DEMO-1")
+        .remove_label("Agent-Implement");
+    std::fs::remove_file(town.dir().join("demo-planning-is-seeded")).unwrap();
+    let more = [
+        workflows[0],
+        (
+            ".github/workflows/agent-plan.yml",
+            "on: workflow_dispatch\n",
+        ),
+    ];
+    crate::sandbox::stories::demo(&town, &more).unwrap();
+    assert!(demo.repo.file_at("main", more[1].0).is_some());
+    assert_eq!(town.linear().issues().len(), 3);
+    assert!(town.linear().issue("DEMO-1").labels().is_empty());
 }

@@ -28,6 +28,15 @@ pub struct RepoToken {
     pub expires_at: Timestamp,
 }
 
+/// What a run needs its token for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepoPurpose {
+    /// To look at the repository: a planning run pushes nothing.
+    Read,
+    /// To push and to open a pull request.
+    Change,
+}
+
 /// What we may use towards a repository.
 pub(super) struct Access {
     token: Secret,
@@ -104,24 +113,29 @@ impl GitHub {
     ///
     /// # Errors
     /// `is_not_found()` when the App is not installed on the repository.
-    pub async fn repo_token(&self, repo: &Repo) -> Result<RepoToken, VendorError> {
+    pub async fn repo_token(
+        &self,
+        repo: &Repo,
+        purpose: RepoPurpose,
+    ) -> Result<RepoToken, VendorError> {
         if let Credentials::Token(token) = &self.inner.credentials {
             return Ok(RepoToken {
                 token: token.clone(),
                 expires_at: now() + PLAIN_TOKEN_LIFETIME,
             });
         }
-        let scope = json!({
-            "repositories": [repo.name],
-            "permissions": {
+        let permissions = match purpose {
+            RepoPurpose::Read => json!({ "contents": "read", "metadata": "read" }),
+            RepoPurpose::Change => json!({
                 "contents": "write",
                 "pull_requests": "write",
                 "issues": "write",
                 "checks": "read",
                 "statuses": "read",
                 "metadata": "read",
-            },
-        });
+            }),
+        };
+        let scope = json!({ "repositories": [repo.name], "permissions": permissions });
         self.mint(repo, "making a token for the run", &scope)
             .await
             .map(|(_, token)| token)

@@ -17,7 +17,7 @@ use crate::domain::secret::Secret;
 use crate::keys::app_jwt::AppKey;
 use crate::wire::{Client, Method, Quota, Request, Response, VendorError, url_encoded};
 
-pub use auth::RepoToken;
+pub use auth::{RepoPurpose, RepoToken};
 pub use comments::PrComment;
 pub use contents::RepoFile;
 pub use people::Permission;

@@ -107,7 +107,10 @@ async fn a_runs_token_is_narrow_and_never_for_workflows() {
         })
     })
     .await;
-    let token = with_app(&server).repo_token(&repo()).await.unwrap();
+    let token = with_app(&server)
+        .repo_token(&repo(), RepoPurpose::Change)
+        .await
+        .unwrap();
     assert_eq!(
         token.expires_at,
         Timestamp::parse("2026-11-21T02:00:00Z").unwrap()
@@ -116,10 +119,22 @@ async fn a_runs_token_is_narrow_and_never_for_workflows() {
     assert_eq!(body["repositories"], json!(["r"]));
     assert_eq!(body["permissions"]["contents"], "write");
     assert_eq!(body["permissions"]["workflows"], Value::Null);
+    with_app(&server)
+        .repo_token(&repo(), RepoPurpose::Read)
+        .await
+        .unwrap();
+    let asked = server.asked();
+    assert_eq!(
+        asked[asked.len() - 1].json()["permissions"],
+        json!({"contents": "read", "metadata": "read"})
+    );
 
     let nowhere =
         TestServer::start(|_, _| Reply::json(404, &json!({"message": "Not Found"}))).await;
-    let error = with_app(&nowhere).repo_token(&repo()).await.unwrap_err();
+    let error = with_app(&nowhere)
+        .repo_token(&repo(), RepoPurpose::Change)
+        .await
+        .unwrap_err();
     assert!(error.is_not_found());
     assert!(
         error

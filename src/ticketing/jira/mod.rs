@@ -7,11 +7,13 @@
 mod adf;
 mod comment;
 mod fields;
+mod issue;
 mod jql;
 mod options;
+mod siblings;
 mod snapshot;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -135,6 +137,29 @@ impl Jira {
         tried: Tried,
     ) -> Result<(), VendorError> {
         comment::write(self, issue, effect_id, body, tried).await
+    }
+
+    /// The comments that we wrote for these effects, as they stand now and in the order asked for.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn comments(
+        &self,
+        issue: &IssueRef,
+        effect_ids: &[String],
+    ) -> Result<Vec<String>, VendorError> {
+        comment::ours(self, issue, effect_ids).await
+    }
+
+    /// The other children of each issue's parent, a line of text each.
+    ///
+    /// # Errors
+    /// When they could not be read.
+    pub async fn siblings(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+        siblings::read(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.

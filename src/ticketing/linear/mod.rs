@@ -4,13 +4,17 @@
 //! change at the same moment is not undone.
 
 mod auth;
+mod context;
 mod marker;
 mod snapshot;
+
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::domain::ids::IssueId;
 use crate::domain::issue::{IssueRef, Snapshot};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
@@ -94,6 +98,29 @@ impl Linear {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// What [`comment`](Self::comment) wrote for these effects, as it stands now, in that order.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn comments(
+        &self,
+        issue: &IssueRef,
+        effect_ids: &[String],
+    ) -> Result<Vec<String>, VendorError> {
+        context::comments(self, issue, effect_ids).await
+    }
+
+    /// The other children of each issue's parent.
+    ///
+    /// # Errors
+    /// When any of the issues cannot be read.
+    pub async fn siblings(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+        context::siblings(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.

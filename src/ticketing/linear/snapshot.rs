@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::domain::ids::{IssueId, IssueKey, TeamKey};
-use crate::domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, Related, System};
+use crate::domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, System};
 use crate::domain::stage::{ALL_LABELS, Stage};
 use crate::domain::time::Timestamp;
 use crate::wire::VendorError;
@@ -39,7 +39,7 @@ query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $clos
     nodes {
       id identifier title url description priority createdAt
       team { key }
-      state { name }
+      state { name type }
       parent { identifier title state { name } }
       labels(first: 5, filter: { name: { in: $ours } }) { nodes { name } }
       relations(first: 3) { nodes { type relatedIssue { identifier title state { name } } } }
@@ -153,8 +153,8 @@ struct Issues {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Connection<T> {
-    nodes: Vec<T>,
+pub(super) struct Connection<T> {
+    pub(super) nodes: Vec<T>,
     #[serde(default)]
     page_info: PageInfo,
 }
@@ -211,6 +211,17 @@ struct State {
     kind: String,
 }
 
+impl State {
+    fn progress(&self) -> Progress {
+        match self.kind.as_str() {
+            "started" => Progress::Started,
+            "completed" => Progress::Completed,
+            "canceled" | "duplicate" => Progress::Cancelled,
+            _ => Progress::Unstarted,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Label {
     name: String,
@@ -218,7 +229,7 @@ struct Label {
 
 /// An issue beside the one we read.
 #[derive(Deserialize)]
-struct Other {
+pub(super) struct Other {
     identifier: String,
     title: String,
     state: State,
@@ -246,7 +257,7 @@ struct Relations {
 }
 
 impl Other {
-    fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         format!("{}: {} ({})", self.identifier, self.title, self.state.name)
     }
 
@@ -276,6 +287,7 @@ impl Issue {
             team: TeamKey::new(self.team.key),
             created_at: self.created_at,
             description: self.description.unwrap_or_default(),
+            progress: self.state.progress(),
             state_name: self.state.name,
         })
     }

@@ -330,6 +330,49 @@ async fn a_comment_is_written_once() {
 }
 
 #[tokio::test]
+async fn our_comments_are_read_back_by_id_in_the_order_asked_for() {
+    let server = TestServer::start(|asked, _| {
+        let variables = &asked.json()["variables"];
+        assert_eq!(variables["id"], "uuid-7");
+        assert_eq!(variables["ids"][2], uuid_for("e3"));
+        let comment =
+            |effect: &str| json!({"id": uuid_for(effect), "body": format!("of {effect}")});
+        data(json!({"issue": {"comments": {"nodes": [comment("e3"), comment("e1")]}}}))
+    })
+    .await;
+    let effects = ["e1", "e2", "e3"].map(str::to_owned);
+    let bodies = account(&server).comments(&issue_ref(), &effects).await;
+    assert_eq!(bodies.unwrap(), ["of e1", "of e3"]);
+}
+
+#[tokio::test]
+async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
+    let server = TestServer::start(|_, _| {
+        let child = |number: usize| json!({"id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t", "state": {"name": "Todo"}});
+        let children: Vec<Value> = (1..=21).map(child).collect();
+        data(json!({
+            "s0": {"parent": {"children": {"nodes": children}}},
+            "s1": {"parent": null},
+        }))
+    })
+    .await;
+    let orphan = IssueRef {
+        id: IssueId::from("uuid-99"),
+        ..issue_ref()
+    };
+    let siblings = account(&server)
+        .siblings(&[issue_ref(), orphan.clone()])
+        .await
+        .unwrap();
+    let lines = &siblings[&issue_ref().id];
+    assert_eq!(lines.len(), 20);
+    assert!(!lines.iter().any(|line| line.starts_with("ENG-7:")));
+    assert_eq!(lines[0], "ENG-1: t (Todo)");
+    assert!(siblings[&orphan.id].is_empty());
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
 async fn links_and_the_probe_are_single_calls() {
     let server = TestServer::start(|asked, _| match asks(asked, "viewer") {
         true => data(json!({"viewer": {"name": "Robin"}, "organization": {"name": "Sandbox"}})),

@@ -1,8 +1,10 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod pulse;
+mod sightings;
+
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -19,6 +21,9 @@ use crate::scm::{Credentials, GitHub};
 use crate::store::Store;
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
+
+pub use pulse::Pulse;
+pub use sightings::{Sighted, Sighting, Sightings};
 
 /// The engine's handles; cheap to clone.
 #[derive(Clone)]
@@ -39,6 +44,7 @@ pub struct Handles {
     pub crash: CrashPlan,
     pub bells: Bells,
     pub pulse: Pulse,
+    pub sightings: Sightings,
 }
 
 impl Deref for App {
@@ -54,30 +60,6 @@ impl Deref for App {
 pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
-}
-
-/// That the engine is alive: how many polls it made and when the last one ended.
-#[derive(Default)]
-pub struct Pulse {
-    polls: AtomicU64,
-    last_poll_at: AtomicU64,
-}
-
-impl Pulse {
-    pub fn poll_ended(&self, at: Timestamp) {
-        self.last_poll_at.store(at.as_millis(), Ordering::Relaxed);
-        self.polls.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
-    }
-
-    pub fn last_poll_at(&self) -> Option<Timestamp> {
-        Some(self.last_poll_at.load(Ordering::Relaxed))
-            .filter(|at| *at > 0)
-            .map(Timestamp::from_millis)
-    }
 }
 
 /// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
@@ -158,6 +140,7 @@ impl App {
             crash: setting.crash,
             bells: Bells::default(),
             pulse: Pulse::default(),
+            sightings: Sightings::default(),
         })))
     }
 

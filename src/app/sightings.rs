@@ -1,0 +1,84 @@
+//! What the ticketing systems showed last, for people to look at.
+//!
+//! Kept in memory: after a restart the first poll fills it again. Nothing is decided from it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::domain::decision::Decision;
+use crate::domain::ids::TeamKey;
+use crate::domain::issue::{FlaggedIssue, System};
+use crate::domain::time::Timestamp;
+
+/// An issue and what was decided about it.
+#[derive(Debug, Clone)]
+pub struct Sighted {
+    pub issue: FlaggedIssue,
+    pub decision: Decision,
+}
+
+/// The last look at one system.
+#[derive(Debug, Clone, Default)]
+pub struct Sighting {
+    /// When it last answered; None when it never did.
+    pub seen_at: Option<Timestamp>,
+    pub issues: Vec<Sighted>,
+    /// Mappings it could not answer for, and when it last did.
+    pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
+    /// How it failed since, if it did: what is shown is as old as `seen_at`.
+    pub failure: Option<String>,
+}
+
+#[derive(Default)]
+pub struct Sightings(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    systems: BTreeMap<System, Sighting>,
+    in_progress: BTreeMap<TeamKey, u32>,
+}
+
+impl Sightings {
+    /// A system answered. What it showed last of mappings that it could not answer for stands.
+    pub fn saw(&self, system: System, mut issues: Vec<Sighted>, unread: &[TeamKey], at: Timestamp) {
+        let mut seen = self.lock();
+        let before = seen.systems.remove(&system).unwrap_or_default();
+        let since = |team: &TeamKey| {
+            let earlier = before.unread_since.get(team).copied();
+            (team.clone(), earlier.unwrap_or(before.seen_at))
+        };
+        let unread_since = unread.iter().map(since).collect();
+        let stands = |sighted: &Sighted| unread.contains(&sighted.issue.team);
+        issues.extend(before.issues.into_iter().filter(stands));
+        let sighting = Sighting {
+            seen_at: Some(at),
+            issues,
+            unread_since,
+            failure: None,
+        };
+        seen.systems.insert(system, sighting);
+    }
+
+    /// A system did not answer; what it showed last stands.
+    pub fn missed(&self, system: System, failure: String) {
+        self.lock().systems.entry(system).or_default().failure = Some(failure);
+    }
+
+    pub fn count(&self, in_progress: BTreeMap<TeamKey, u32>) {
+        self.lock().in_progress = in_progress;
+    }
+
+    /// The last look at each system that was asked at all.
+    pub fn all(&self) -> BTreeMap<System, Sighting> {
+        self.lock().systems.clone()
+    }
+
+    /// Issues in progress by mapping.
+    pub fn in_progress(&self) -> BTreeMap<TeamKey, u32> {
+        self.lock().in_progress.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,265 @@
+use super::*;
+use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
+use crate::domain::mapping::Input;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn mapping(team: &str, cap: u32) -> Mapping {
+    let body = json!({"teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A"});
+    let mapping = Input::read(body)
+        .unwrap()
+        .validate(None, Timestamp::EPOCH)
+        .unwrap();
+    Mapping {
+        max_in_progress: cap,
+        ..mapping
+    }
+}
+
+fn issue(number: u32, stage: Stage) -> FlaggedIssue {
+    FlaggedIssue {
+        issue: IssueRef {
+            system: System::A,
+            id: IssueId::new(format!("id-{number}")),
+            key: IssueKey::new(format!("ENG-{number}")),
+            title: "t".into(),
+            url: String::new(),
+            marker_field: None,
+        },
+        team: "ENG".into(),
+        stage,
+        priority: 3,
+        created_at: Timestamp::from_millis(u64::from(number)),
+        description: String::new(),
+        state_name: "Todo".into(),
+        progress: Progress::Unstarted,
+        open_blockers: vec![],
+        related: Related::default(),
+    }
+}
+
+fn view(cap: u32) -> View {
+    View {
+        mappings: BTreeMap::from([("ENG".into(), mapping("ENG", cap))]),
+        ..View::default()
+    }
+}
+
+fn said(view: &View, issues: &[FlaggedIssue]) -> Vec<(String, Outcome, Option<Reason>, String)> {
+    let row = |(_, decision): (FlaggedIssue, Decision)| {
+        (
+            decision.issue_identifier.to_string(),
+            decision.outcome,
+            decision.reason,
+            decision.message,
+        )
+    };
+    decide(view, issues, Timestamp::EPOCH)
+        .into_iter()
+        .map(row)
+        .collect()
+}
+
+#[test]
+fn every_reason_is_told_in_its_words() {
+    let id = || BTreeSet::from([IssueId::from("id-1")]);
+    let mut other_team = issue(1, Stage::Triggered);
+    other_team.team = "OPS".into();
+    let mut blocked = issue(1, Stage::Triggered);
+    blocked.open_blockers = vec![OpenBlocker {
+        key: "ENG-9".into(),
+        title: "x".into(),
+    }];
+    let mut paused = view(3);
+    if let Some(mapping) = paused.mappings.get_mut("ENG") {
+        mapping.paused = true;
+    }
+    let no_callback = BTreeMap::from([(
+        ("ENG".into(), Phase::Implementation),
+        "No runner.".to_owned(),
+    )]);
+    let plain = || issue(1, Stage::Triggered);
+    let rows = [
+        (
+            view(3),
+            other_team,
+            Reason::NoMapping,
+            "No mapping for team OPS. Add one in Projects.",
+        ),
+        (
+            view(0),
+            plain(),
+            Reason::Concurrency,
+            "ENG at concurrency cap (0/0). Waiting for a slot.",
+        ),
+        (
+            View {
+                deduped: id(),
+                ..view(3)
+            },
+            plain(),
+            Reason::Dedup,
+            "Already dispatched recently. Waiting for the in-flight job.",
+        ),
+        (
+            view(3),
+            blocked,
+            Reason::Blocked,
+            "Blocked by ENG-9, still open.",
+        ),
+        (paused, plain(), Reason::Paused, "ENG is paused."),
+        (
+            View {
+                parked: id(),
+                ..view(3)
+            },
+            plain(),
+            Reason::Parked,
+            "Parked after repeated failures. Unpark it to try again.",
+        ),
+        (
+            View {
+                ineligible: no_callback,
+                ..view(3)
+            },
+            plain(),
+            Reason::Ineligible,
+            "No runner.",
+        ),
+    ];
+    for (view, issue, reason, message) in rows {
+        assert_eq!(
+            said(&view, &[issue]),
+            [(
+                "ENG-1".to_owned(),
+                Outcome::Waiting,
+                Some(reason),
+                message.to_owned()
+            )]
+        );
+    }
+}
+
+#[test]
+fn planned_issues_come_first_then_urgent_then_old() {
+    let mut urgent = issue(4, Stage::Triggered);
+    urgent.priority = 1;
+    let order = [
+        issue(3, Stage::Triggered),
+        issue(2, Stage::Triggered),
+        urgent,
+        issue(9, Stage::PlanComplete),
+    ];
+    let keys: Vec<String> = said(&view(9), &order)
+        .into_iter()
+        .map(|row| row.0)
+        .collect();
+    assert_eq!(keys, ["ENG-9", "ENG-4", "ENG-2", "ENG-3"]);
+}
+
+#[test]
+fn markers_and_jobs_share_the_cap_and_an_issue_counts_once() {
+    let mut view = view(3);
+    view.active.insert("id-1".into(), "ENG".into());
+    view.active.insert("id-2".into(), "ENG".into());
+    let issues = [
+        issue(1, Stage::Implementing),
+        issue(3, Stage::Implementing),
+        issue(4, Stage::Triggered),
+    ];
+    let last = said(&view, &issues).pop();
+    assert_eq!(
+        last.map(|row| row.3).as_deref(),
+        Some("ENG at concurrency cap (3/3). Waiting for a slot.")
+    );
+}
+
+#[test]
+fn an_issue_that_is_owed_an_effect_is_not_dispatched_again() {
+    let mut view = view(3);
+    view.owed.insert("id-1".into());
+    assert_eq!(
+        said(&view, &[issue(1, Stage::Triggered)])[0].1,
+        Outcome::InProgress
+    );
+}
+
+fn any_issue() -> impl Strategy<Value = FlaggedIssue> {
+    const STAGES: [Stage; 7] = [
+        Stage::Triggered,
+        Stage::Planning,
+        Stage::PlanComplete,
+        Stage::PlanningFailed,
+        Stage::Implementing,
+        Stage::PrOpened,
+        Stage::ImplementationFailed,
+    ];
+    (
+        0u32..40,
+        prop::sample::select(&STAGES[..]),
+        1u8..6,
+        0u64..5,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(number, stage, priority, created, blocked, mapped)| {
+            let mut issue = issue(number, stage);
+            issue.priority = priority;
+            issue.created_at = Timestamp::from_millis(created);
+            if blocked {
+                issue.open_blockers = vec![OpenBlocker {
+                    key: "ENG-99".into(),
+                    title: "x".into(),
+                }];
+            }
+            if !mapped {
+                issue.team = "OPS".into();
+            }
+            issue
+        })
+}
+
+fn ids(numbers: Vec<u32>) -> BTreeSet<IssueId> {
+    numbers
+        .into_iter()
+        .map(|number| IssueId::new(format!("id-{number}")))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn no_decision_breaks_a_rule(
+        issues in prop::collection::vec(any_issue(), 0..40),
+        cap in 0u32..6,
+        active in prop::collection::vec(0u32..40, 0..6),
+        deduped in prop::collection::vec(0u32..40, 0..6),
+        parked in prop::collection::vec(0u32..40, 0..6),
+        owed in prop::collection::vec(0u32..40, 0..6),
+        seed in any::<u64>(),
+    ) {
+        let mut unique = BTreeMap::new();
+        for issue in issues {
+            unique.insert(issue.issue.id.clone(), issue);
+        }
+        let issues: Vec<FlaggedIssue> = unique.into_values().collect();
+        let mut view = view(cap);
+        view.active = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
+        (view.deduped, view.parked, view.owed) = (ids(deduped), ids(parked), ids(owed));
+        let decided = decide(&view, &issues, Timestamp::EPOCH);
+
+        prop_assert_eq!(decided.len(), issues.len());
+        let dispatched = decided.iter().filter(|(_, decision)| decision.outcome == Outcome::Dispatched);
+        let mut taken = view.active.len();
+        taken += issues.iter().filter(|i| i.stage.is_in_progress() && i.team.as_str() == "ENG" && !view.active.contains_key(&i.issue.id)).count();
+        for (issue, _) in dispatched {
+            taken += 1;
+            prop_assert!(taken <= cap as usize, "over the cap");
+            let id = &issue.issue.id;
+            let held = view.active.contains_key(id) || view.deduped.contains(id) || view.parked.contains(id) || view.owed.contains(id);
+            prop_assert!(!held && issue.open_blockers.is_empty() && issue.team.as_str() == "ENG");
+        }
+        let mut shuffled = issues;
+        fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
+        prop_assert_eq!(decide(&view, &shuffled, Timestamp::EPOCH), decided);
+    }
+}

@@ -1,0 +1,38 @@
+//! What the last poll saw, for the routes that show it.
+
+use std::collections::BTreeMap;
+
+use crate::app::{App, Sighted};
+use crate::domain::ids::TeamKey;
+use crate::domain::issue::System;
+use crate::domain::time::Timestamp;
+use crate::http::error::ApiError;
+
+pub(super) struct Sight {
+    pub sighted: Vec<Sighted>,
+    /// Systems that did not answer the last poll, and when they last did.
+    pub stale_since: BTreeMap<System, Option<Timestamp>>,
+    /// Mappings that their system could not answer for although it did for others.
+    pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
+}
+
+/// # Errors
+/// When a system has never answered: then there is nothing to show in its place.
+pub(super) fn look(app: &App) -> Result<Sight, ApiError> {
+    let mut sight = Sight {
+        sighted: Vec::new(),
+        stale_since: BTreeMap::new(),
+        unread_since: BTreeMap::new(),
+    };
+    for (system, sighting) in app.sightings.all() {
+        if let Some(failure) = sighting.failure {
+            if sighting.seen_at.is_none() {
+                return Err(ApiError::bad_gateway(failure));
+            }
+            sight.stale_since.insert(system, sighting.seen_at);
+        }
+        sight.unread_since.extend(sighting.unread_since);
+        sight.sighted.extend(sighting.issues);
+    }
+    Ok(sight)
+}

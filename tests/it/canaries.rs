@@ -1,0 +1,275 @@
+//! Where the credentials of a run are, and where they never are.
+//!
+//! Every credential has a value of its own here. An agent that looks for them everywhere it can
+//! reach finds its model key and no other; and none, that key included, is in anything that leaves
+//! the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use agent_implement::domain::job::JobState;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use data_encoding::{BASE64, HEXLOWER};
+use serde_json::Value;
+
+use crate::api::{ACCESS_CODE, TOKEN_SECRET};
+use crate::world::{World, app_key};
+
+/// The key of the agent. It has no shape that anybody could know it by.
+const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
+
+/// All that an agent may find in its environment.
+const AGENT_VARIABLES: [&str; 12] = [
+    "ANTHROPIC_API_KEY",
+    "CI",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_TMPDIR",
+    "CLAUDE_CONFIG_DIR",
+    "DISABLE_AUTOUPDATER",
+    "HOME",
+    "IS_SANDBOX",
+    "LANG",
+    "PATH",
+    "PWD",
+    "TMPDIR",
+];
+
+/// Looks at everything that the agent's ancestors up to the run were started with and hold open,
+/// and at the event that started the run; says all of it aloud, also in other spellings. Above the
+/// run is the host, whose processes are not ours to keep secrets from.
+const LOOK_AROUND: &str = r#"
+p=$$
+while [ "$p" -gt 1 ]; do
+  line=$(tr '\0' ' ' <"/proc/$p/cmdline")
+  case $line in */runner[.]sh*) break ;; esac
+  echo "ancestor: $line"
+  echo "environment: $(tr '\0' '\n' <"/proc/$p/environ" 2>&1)"
+  for f in "/proc/$p/fd/"*; do
+    case $(readlink "$f") in *memfd:*) echo "memory: $(cat "$f")" ;; esac
+  done
+  p=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$p/status")
+done
+echo "event: $(cat ../../../event.json)"
+printf %s "$ANTHROPIC_API_KEY" | od -An -tx1 | tr -d ' \n'; echo
+printf %s "$ANTHROPIC_API_KEY" | base64
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
+    let world = World::start().await;
+    world.repo().secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let environment = world.dir().join("agent-environment");
+    let found = world.dir().join("agent-found");
+    let steps = [
+        Step::print_env(&environment),
+        // Once for us, and once into the log of the run.
+        Step::run(&format!("{{ {LOOK_AROUND} }} >{}", found.display())),
+        Step::run(LOOK_AROUND),
+        Step::write("feature.txt", "done\n"),
+        Step::say(&format!(
+            "My key is {MODEL_KEY}, also known as {}.",
+            BASE64.encode(MODEL_KEY.as_bytes())
+        )),
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+
+    let canaries = canaries(&world);
+    let variables = variables(&environment);
+    assert_eq!(variables["ANTHROPIC_API_KEY"], MODEL_KEY);
+    let names: BTreeSet<&str> = variables.keys().map(String::as_str).collect();
+    let allowed = BTreeSet::from(AGENT_VARIABLES);
+    assert!(
+        names.is_subset(&allowed),
+        "{:?}",
+        names.difference(&allowed)
+    );
+
+    let found = std::fs::read_to_string(&found).unwrap();
+    assert!(found.contains("agent-implement run"), "{found}");
+    if we_are_root() {
+        let of_run = found
+            .split("ancestor: ")
+            .find(|part| part.contains("run --handed-over"));
+        let of_run = of_run.unwrap_or_default();
+        assert!(
+            of_run.contains("environment: ") && of_run.contains("PATH="),
+            "root reads the run's environment; this test relies on it: {of_run}"
+        );
+    }
+    for (name, canary) in &canaries {
+        let is_own = *name == "model key";
+        let holds = found.contains(canary.as_str());
+        assert_eq!(holds, is_own, "the agent and the {name}:\n{found}");
+    }
+
+    for (place, text) in places(&world, &job.id.to_string()).await {
+        for (name, canary) in &canaries {
+            for spelling in spellings(canary) {
+                let holds = contains(&text, spelling.as_bytes());
+                assert!(!holds, "{place} holds the {name} as {spelling}");
+            }
+        }
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_holds_a_credential_of_the_run_blocks_the_push() {
+    let world = World::start().await;
+    world.repo().secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let packed = BASE64.encode(MODEL_KEY.as_bytes());
+    let steps = [
+        Step::write("docs/plain.txt", &format!("see {MODEL_KEY}\n")),
+        Step::write("docs/packed.txt", &format!("see {packed}\n")),
+        Step::write("docs/fine.txt", "nothing to see\n"),
+        Step::symlink("link", MODEL_KEY),
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state.status(), "failed");
+    assert_eq!(world.repo().branches(), ["main"]);
+    let comments = world.town.linear().issue("ENG-1").comments();
+    for path in ["docs/plain.txt", "docs/packed.txt", "link"] {
+        let line = format!("{path}: tokens and auth files (credential of this run)");
+        assert!(comments[0].contains(&line), "{line} in {comments:?}");
+    }
+    assert!(!comments[0].contains("fine.txt"), "{comments:?}");
+    for (place, text) in places(&world, &job.id.to_string()).await {
+        for spelling in spellings(MODEL_KEY) {
+            assert!(!contains(&text, spelling.as_bytes()), "{place}: {spelling}");
+        }
+    }
+    world.end().await;
+}
+
+/// Every credential of a run and of the service, by name.
+fn canaries(world: &World) -> BTreeMap<&'static str, String> {
+    let run = world.repo().runs().remove(0);
+    let input = |name: &str| run.inputs[name].as_str().unwrap().to_owned();
+    // The host keeps what it masks beside the run: the secrets, and the job's own token last.
+    let masks = world.repo().run_dir(run.id).unwrap().join("masks.json");
+    let masks: Vec<String> = serde_json::from_slice(&std::fs::read(masks).unwrap()).unwrap();
+    let mut canaries = BTreeMap::from([
+        ("model key", MODEL_KEY.to_owned()),
+        ("workflow token", masks.last().unwrap().clone()),
+        ("run token", input("run_token")),
+        ("progress token", input("run_progress_token")),
+        ("ticketing key", world.town.linear().key()),
+        ("access code", ACCESS_CODE.to_owned()),
+        ("token secret", TOKEN_SECRET.to_owned()),
+        ("chat address", world.town.chat_url()),
+        ("App key", app_key().lines().nth(1).unwrap().to_owned()),
+    ]);
+    let github = std::fs::read(world.town.dir().join("github.json")).unwrap();
+    let github: Value = serde_json::from_slice(&github).unwrap();
+    let minted = github["tokens"].as_object().unwrap();
+    assert!(minted.len() >= 3, "one for the service, two for the run");
+    let names = ["minted token 1", "minted token 2", "minted token 3"];
+    canaries.extend(names.into_iter().zip(minted.keys().cloned()));
+    for (name, canary) in &canaries {
+        assert!(canary.len() >= 12, "{name} is too short to be looked for");
+    }
+    canaries
+}
+
+/// Everything that a run leaves behind where somebody could read it.
+async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
+    let mut places: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut put = |place: &str, text: String| places.push((place.to_owned(), text.into_bytes()));
+    for path in [
+        "/api/log",
+        "/api/outbox",
+        "/api/mappings",
+        "/api/dedup",
+        "/api/parked",
+        "/api/why/ENG-1",
+        "/health",
+        &format!("/api/jobs/{job}"),
+        &format!("/api/jobs/{job}/steps"),
+    ] {
+        put(path, world.admin(path).await.to_string());
+    }
+    let repo = world.repo();
+    for run in repo.runs() {
+        put("the log of the run", repo.run_log(run.id));
+        put("what the run said", said(world, run.id));
+    }
+    put(
+        "comments",
+        world.town.linear().issue("ENG-1").comments().join("\n"),
+    );
+    put(
+        "the ticket",
+        format!("{:?}", world.town.linear().issue("ENG-1").snapshot()),
+    );
+    put("chat", format!("{:?}", world.town.chat().messages()));
+    put("pull requests", format!("{:?}", repo.pulls()));
+    // Every object that was ever pushed, the configuration of the repository, and the store.
+    let bare = find(world.town.dir(), "shop.git");
+    let objects = "git cat-file --batch-all-objects --batch --buffer --unordered; cat config";
+    let output = Command::new("sh")
+        .args(["-c", objects])
+        .current_dir(bare)
+        .output()
+        .unwrap();
+    assert!(contains(&output.stdout, b"# Shop"), "no objects were read");
+    places.push(("the repository".to_owned(), output.stdout));
+    for file in std::fs::read_dir(world.dir().join("data")).unwrap() {
+        let file = file.unwrap().path();
+        places.push((file.display().to_string(), std::fs::read(&file).unwrap()));
+    }
+    places
+}
+
+/// What a run itself printed, before its host masked anything.
+fn said(world: &World, run: u64) -> String {
+    let dir = world.repo().run_dir(run).unwrap();
+    let log = std::fs::read_to_string(dir.join("job-00/log")).unwrap();
+    let (_, said) = log.rsplit_once("##[endgroup]").unwrap();
+    assert!(said.contains("step clone"), "{said}");
+    said.to_owned()
+}
+
+fn variables(file: &Path) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn spellings(canary: &str) -> [String; 3] {
+    let bytes = canary.as_bytes();
+    // The end of a packed text depends on what follows.
+    let packed = BASE64.encode(bytes);
+    let packed = packed[..packed.len() - 4].to_owned();
+    [canary.to_owned(), packed, HEXLOWER.encode(bytes)]
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+fn find(dir: &Path, name: &str) -> std::path::PathBuf {
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_name() == name {
+                return entry.path();
+            }
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    panic!("no {name} in {}", dir.display());
+}
+
+fn we_are_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,323 @@
+//! Every verb of every client, used as the engine and its runs use it, and as they will.
+
+use std::time::Duration;
+
+use agent_implement::chat::{Chat, ChatKind};
+use agent_implement::domain::effect::ChatMessage;
+use agent_implement::domain::ids::Repo;
+use agent_implement::domain::issue::{IssueRef, System};
+use agent_implement::domain::mapping::{Mapping, Ticketing};
+use agent_implement::domain::run_config::Inputs;
+use agent_implement::domain::secret::Secret;
+use agent_implement::domain::stage::Stage;
+use agent_implement::domain::time::Timestamp;
+use agent_implement::sandbox::{Dial, Fault, Vendor};
+use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile, RepoPurpose};
+use agent_implement::ticketing::{Account, Tried};
+use agent_implement::wire::{Client, Redactor};
+
+use crate::world::{World, mapping};
+
+/// More than one page of them, in a team that nobody mapped, and one with more blockers than a
+/// page tells.
+pub fn many_flagged_issues(world: &World) {
+    let linear = world.town.linear();
+    linear.team("OPS", "Operations");
+    for number in 1..=260 {
+        let issue = linear.issue(&format!("OPS-{number}"));
+        issue.title("Somebody else's").add_label("Agent-Implement");
+    }
+    for number in 2..=9 {
+        linear.issue("OPS-1").blocked_by(&format!("OPS-{number}"));
+    }
+}
+
+pub async fn stories_on_a_bad_day(world: &World) {
+    world.dial(&Dial {
+        drop_before: 0.1,
+        drop_after: 0.1,
+        error: 0.1,
+        ..Dial::default()
+    });
+    let keys = ["ENG-1", "ENG-2"];
+    for key in keys {
+        world.flag(key, &format!("Feature {key}: <b>ünïcode</b> & @friends"));
+    }
+    for key in keys {
+        assert_eq!(world.ended(key).await.state.status(), "completed");
+    }
+    world.dial(&Dial::default());
+}
+
+fn shop() -> Repo {
+    Repo::new("acme", "shop")
+}
+
+fn app_client(world: &World) -> GitHub {
+    world.app.github.clone().unwrap()
+}
+
+fn client(vendor: &'static str) -> Client {
+    Client::new(vendor, Redactor::default()).unwrap()
+}
+
+pub async fn ask_the_repository_host(world: &World) {
+    let (github, repo) = (app_client(world), shop());
+    let token = Credentials::Token(Secret::new(world.town.github().token()));
+    let plain = GitHub::new(client("github"), &world.town.github_api_url(), token);
+    for one in [&github, &plain] {
+        one.probe().await.unwrap();
+        assert_eq!(one.default_branch(&repo).await.unwrap(), "main");
+        for purpose in [RepoPurpose::Read, RepoPurpose::Change] {
+            one.repo_token(&repo, purpose).await.unwrap();
+        }
+    }
+    let file = github.file(&repo, "README.md", "main").await.unwrap();
+    assert_eq!(file.unwrap().text, "# Shop\n");
+    let odd = github.file(&repo, "döcs/a b#c?.md", "main").await.unwrap();
+    assert_eq!(odd, None);
+    world.repo().collaborator("alice", "maintain");
+    github.permission(&repo, "alice").await.unwrap();
+    github.permission(&repo, "nobody-at-all").await.unwrap();
+
+    let base = github.branch_sha(&repo, "main").await.unwrap().unwrap();
+    for text in ["one\n", "two\n"] {
+        let files = [RepoFile {
+            path: "docs/näme.md".into(),
+            text: text.into(),
+        }];
+        let written = github.commit_files(&repo, "sync/docs", &base, "Sync", &files);
+        let sha = written.await.unwrap();
+        let now = github.branch_sha(&repo, "sync/docs").await.unwrap();
+        assert_eq!(now, Some(sha));
+    }
+}
+
+pub async fn start_and_stop_runs(world: &World) {
+    let (github, repo) = (app_client(world), shop());
+    let began = Timestamp::from_millis(agent_implement::wire::now_millis());
+    let workflow = |script: &str| {
+        format!(
+            "on: workflow_dispatch\njobs:\n  a:\n    runs-on: x\n    steps:\n      - run: {script}\n"
+        )
+    };
+    let (fails, lasts) = (workflow("echo no; exit 3"), workflow("sleep 60"));
+    let files = [
+        (".github/workflows/fails.yml", fails.as_str()),
+        (".github/workflows/lasts.yml", lasts.as_str()),
+    ];
+    world.repo().commit("main", &files, "Workflows").unwrap();
+    let start = async |file: &str| {
+        let inputs = Inputs::default();
+        github.dispatch_workflow(&repo, file, "main", &inputs).await
+    };
+    // An old host refuses what it does not know; then it is asked in its own words.
+    let github_faults = world.town.faults(Vendor::GitHub);
+    github_faults.next_on("missing.yml/dispatches", Fault::Status(400));
+    let missing = start("missing.yml").await;
+    assert!(
+        matches!(missing, Err(DispatchError::Refused { .. })),
+        "{missing:?}"
+    );
+    let failing = start("fails.yml").await.unwrap().unwrap();
+    let lasting = start("lasts.yml").await.unwrap().unwrap();
+    let status = |id: u64| {
+        let runs = world.repo().runs();
+        let run = runs.into_iter().find(|run| run.id == id);
+        run.map(|run| run.status).unwrap_or_default()
+    };
+    world
+        .until("one run has failed and one is at work", || {
+            status(failing.id) == "completed" && status(lasting.id) == "in_progress"
+        })
+        .await;
+    let excerpt = github.failed_log_excerpt(&repo, failing.id).await.unwrap();
+    assert!(
+        excerpt.as_ref().is_some_and(|text| text.contains("no")),
+        "{excerpt:?}"
+    );
+    github.cancel_run(&repo, lasting.id).await.unwrap();
+    world
+        .until("it is cancelled", || status(lasting.id) == "completed")
+        .await;
+    github.cancel_run(&repo, lasting.id).await.unwrap();
+    assert!(github.run(&repo, lasting.id).await.unwrap().is_completed());
+    let runs = github.runs_since(&repo, began).await.unwrap();
+    assert!(runs.iter().any(|run| run.id == failing.id), "{runs:?}");
+}
+
+pub async fn work_on_a_pull_request(world: &World) {
+    let (github, repo) = (app_client(world), shop());
+    let new = NewPull {
+        title: "Sync the docs".into(),
+        body: "By hand.".into(),
+        head: "sync/docs".into(),
+        base: "main".into(),
+        draft: true,
+    };
+    let pull = github.create_pull(&repo, &new).await.unwrap();
+    let again = github.create_pull(&repo, &new).await.unwrap();
+    assert_eq!(again.number, pull.number);
+    let number = pull.number;
+    let open = github.open_pull(&repo, "sync/docs").await.unwrap();
+    assert_eq!(open.unwrap().number, number);
+    let all = github.pulls_of_branch(&repo, "sync/docs").await.unwrap();
+    assert_eq!(all.len(), 1);
+    let updated = github.update_pull(&repo, number, "Sync", "Better.");
+    assert_eq!(updated.await.unwrap().title, "Sync");
+    github.set_ready(&repo, &pull.node_id).await.unwrap();
+    // A host that refuses to do it twice is asked how it stands.
+    let github_faults = world.town.faults(Vendor::GitHub);
+    github_faults.next_on("markPullRequestReady", Fault::Status(422));
+    github.set_ready(&repo, &pull.node_id).await.unwrap();
+    assert!(!github.pull(&repo, number).await.unwrap().draft);
+    github.set_draft(&repo, &pull.node_id).await.unwrap();
+    assert!(github.pull(&repo, number).await.unwrap().draft);
+
+    for place in 0..120 {
+        world
+            .repo()
+            .comment(number, "alice", &format!("Remark {place}"));
+    }
+    let marker = "<!-- findings -->";
+    let written = github
+        .create_comment(&repo, number, &format!("{marker}\nOne."))
+        .await
+        .unwrap();
+    let found = github.find_comment(&repo, number, marker).await.unwrap();
+    assert_eq!(found.unwrap().id, written.id);
+    github
+        .update_comment(&repo, written.id, &format!("{marker}\nTwo."))
+        .await
+        .unwrap();
+    for marker in [marker, "<!-- another -->"] {
+        let body = format!("{marker}\nThree.");
+        github
+            .upsert_comment(&repo, number, marker, &body)
+            .await
+            .unwrap();
+    }
+}
+
+pub async fn ask_the_ticketing_system(world: &World) {
+    let account = world.app.account(System::A).unwrap();
+    account.probe().await.unwrap();
+    let seen = account.snapshot(&[]).await.unwrap();
+    assert!(seen.issues.len() >= 260, "{}", seen.issues.len());
+    let blocked = seen
+        .issues
+        .iter()
+        .find(|issue| issue.issue.key.as_str() == "OPS-1");
+    assert_eq!(blocked.unwrap().open_blockers.len(), 8);
+
+    let ticket = world.town.linear().issue("OPS-260").snapshot().unwrap();
+    let issue = IssueRef {
+        system: System::A,
+        id: ticket.id.as_str().into(),
+        key: "OPS-260".into(),
+        title: "Somebody else's".into(),
+        url: String::new(),
+        marker_field: None,
+    };
+    for stage in [
+        Stage::Planning,
+        Stage::PlanComplete,
+        Stage::Implementing,
+        Stage::PrOpened,
+        Stage::ImplementationFailed,
+    ] {
+        account.move_marker(&issue, stage).await.unwrap();
+    }
+    for _ in 0..2 {
+        account
+            .comment(&issue, "effect-1", "Once.", Tried::Never)
+            .await
+            .unwrap();
+        account
+            .link_pull_request(&issue, "PR #7", "https://github.test/acme/shop/pull/7")
+            .await
+            .unwrap();
+    }
+    let effects = ["effect-1".to_owned(), "effect-2".to_owned()];
+    let ours = account.comments(&issue, &effects).await.unwrap();
+    assert_eq!(ours, ["Once."]);
+    world.town.linear().issue("OPS-259").child_of("OPS-1");
+    world.town.linear().issue("OPS-260").child_of("OPS-1");
+    let issues = [issue.clone()];
+    let siblings = account.siblings(&issues).await.unwrap();
+    assert_eq!(siblings[&issue.id].len(), 1);
+    assert_eq!(world.town.linear().issue("OPS-260").comments(), ["Once."]);
+}
+
+pub async fn ask_jira(world: &World) {
+    let town = world.town.jira();
+    let parent = town.issue("OPS-1").title("Parent");
+    let ticket = town.issue("OPS-2").title("Child").child_of("OPS-1");
+    let other = town.issue("OPS-3").title("Other").child_of("OPS-1");
+    ticket.clone().repo("shop").status("Ready");
+    let Some(Account::Jira(jira)) = world.app.account(System::B) else {
+        panic!("Jira is not configured")
+    };
+    jira.probe().await.unwrap();
+    let mapping = Mapping {
+        ticketing: Ticketing::B {
+            jql: "project = OPS".into(),
+            repo_field_value: "shop".into(),
+            status_field_override: None,
+            repo_field_override: None,
+        },
+        ..mapping()
+    };
+    assert!(jira.check(&mapping).await.unwrap().is_empty());
+    assert!(!jira.parse_query("a = 1").await.unwrap().is_empty());
+    let seen = jira.snapshot(&[&mapping]).await.unwrap().issues;
+    let issue = seen[0].issue.clone();
+    jira.move_marker(&issue, Stage::Implementing).await.unwrap();
+    // What was written is named in the next search.
+    jira.snapshot(&[&mapping]).await.unwrap();
+    let since = world.app.now() - Duration::from_secs(60);
+    for tried in [Tried::Never, Tried::Perhaps { since }] {
+        let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";
+        jira.comment(&issue, "effect-1", body, tried).await.unwrap();
+        let url = "https://github.test/acme/shop/pull/7";
+        jira.link_pull_request(&issue, "PR #7", url).await.unwrap();
+        let effects = ["effect-2".to_owned(), "effect-1".to_owned()];
+        assert_eq!(jira.comments(&issue, &effects).await.unwrap(), [body]);
+    }
+    let siblings = jira.siblings(std::slice::from_ref(&issue)).await.unwrap();
+    assert_eq!(siblings[&issue.id], ["OPS-3: Other (To Do)"]);
+    let snapshot = ticket.snapshot().unwrap();
+    assert_eq!((snapshot.comments.len(), snapshot.links.len()), (1, 1));
+    let fields = jira.fields(Some("agent-implement repo")).await.unwrap();
+    for forget in [ticket, other, parent] {
+        let options = jira.field_options(&fields[0].id).await.unwrap();
+        assert_eq!(options[0].value, "shop");
+        forget.delete();
+    }
+    town.grant_admin();
+    assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
+}
+
+pub async fn talk_to_both_chats(world: &World) {
+    let message = ChatMessage {
+        title: "ENG-1: <!channel> opened".into(),
+        title_url: Some("https://github.test/acme/shop/pull/7".into()),
+        facts: vec![("Repository".into(), "acme/shop".into())],
+        text: "It *works*. ".repeat(2_000),
+    };
+    let bare = ChatMessage {
+        title_url: None,
+        facts: vec![],
+        text: String::new(),
+        ..message.clone()
+    };
+    for (url, kind) in [
+        (world.town.chat_url(), ChatKind::ChannelA),
+        (world.town.teams_url(), ChatKind::ChannelB),
+    ] {
+        let chat = Chat::new(client("chat"), Secret::new(url), kind);
+        for message in [&message, &bare] {
+            chat.post(message).await.unwrap();
+        }
+    }
+}
