@@ -10,7 +10,7 @@ use crate::wire::VendorError;
 pub const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 /// How long is the longest wait between two tries?
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Tries until it works, cannot work, or the patience is over. What is tried must be such that
 /// twice is once.

@@ -96,6 +96,9 @@ impl Store {
             path: shown.clone(),
             source,
         })?;
+        if !path.exists() {
+            found(dir, &path)?;
+        }
         let opened = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create(&path);
@@ -174,6 +177,25 @@ impl Store {
     pub fn stats(&self) -> Stats {
         self.writer.stats()
     }
+}
+
+/// Makes an empty store beside its place and puts it there whole: one that was half made when the
+/// process died could never be opened again. A link, not a move, so that of two processes that begin
+/// at once neither takes away what the other has opened.
+fn found(dir: &Path, path: &Path) -> StoreResult<()> {
+    let failed = |source| StoreError::Open {
+        path: path.display().to_string(),
+        source,
+    };
+    let fresh = dir.join(format!("{FILE_NAME}.{}.new", std::process::id()));
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    drop(Database::builder().create(&fresh)?);
+    // Somebody was faster, or this disk knows no links: then it is made in its place.
+    let _ = std::fs::hard_link(&fresh, path);
+    std::fs::remove_file(&fresh).map_err(failed)
 }
 
 /// Microseconds since the epoch: more than the last process can have handed out, unless it did so

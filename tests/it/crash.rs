@@ -1,5 +1,5 @@
 //! `kill -9` at any moment of the demo's work, and the same command again on the same folder: one
-//! CI run, one pull request, no comment twice.
+//! CI run a dispatch, one pull request a ticket, the plan in order, no comment twice.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 const RANDOM_KILLS: usize = 24;
 
 /// A demo that is not killed takes about this long.
-const USUAL: Duration = Duration::from_millis(3_000);
+const USUAL: Duration = Duration::from_millis(4_500);
 
 /// How long may a demo take that picks up after a crash?
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -133,27 +133,44 @@ fn look_at_the_town(dir: &Path) -> Result<(), String> {
     let town = runtime.block_on(Town::start(options)).unwrap();
     let repo = town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO);
     let (runs, pulls) = (repo.runs(), repo.pulls());
-    let ticket = town.linear().issue(stories::DEMO_PLAIN);
-    let (comments, labels) = (ticket.comments(), ticket.labels());
-    let commits = pulls.first().map_or(0, |pull| {
-        repo.commits(&pull.head)
-            .iter()
-            .filter(|commit| commit.message.contains("Agent-Implement-Dispatch"))
-            .count()
-    });
-    let blocked = town.linear().issue(stories::DEMO_BLOCKED).labels();
+    let [plain, planned, blocked] = [
+        stories::DEMO_PLAIN,
+        stories::DEMO_PLANNED,
+        stories::DEMO_BLOCKED,
+    ]
+    .map(|key| town.linear().issue(key));
+    let commits: Vec<usize> = pulls
+        .iter()
+        .map(|pull| {
+            repo.commits(&pull.head)
+                .iter()
+                .filter(|commit| commit.message.contains("Agent-Implement-Dispatch"))
+                .count()
+        })
+        .collect();
+    let labels = [plain.labels(), planned.labels(), blocked.labels()];
+    let said = [plain.comments(), planned.comments()];
     runtime.block_on(town.stop());
     let seen = format!(
-        "{} runs, {} pull requests, {commits} commits, comments {comments:?}, labels {labels:?}",
+        "{} runs, {} pull requests, {commits:?} commits, comments {said:?}, labels {labels:?}",
         runs.len(),
         pulls.len()
     );
-    let is_right = runs.len() == 1
-        && pulls.len() == 1
-        && commits == 1
-        && comments.len() == 1
-        && labels == ["Agent-Implement", "Ready for Review"]
-        && blocked == ["Agent-Implement"];
+    let begin = |comments: &[String], words: &[&str]| {
+        comments.len() == words.len()
+            && comments
+                .iter()
+                .zip(words)
+                .all(|(said, word)| said.starts_with(word))
+    };
+    let is_right = runs.len() == 3
+        && commits == [1, 1]
+        && begin(&said[0], &["Pull request"])
+        && begin(&said[1], &["## What", "## Steps", "Pull request"])
+        && labels[..2]
+            .iter()
+            .all(|labels| *labels == ["Agent-Implement", "Ready for Review"])
+        && labels[2] == ["Agent-Implement"];
     if is_right { Ok(()) } else { Err(seen) }
 }
 

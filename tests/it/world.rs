@@ -31,7 +31,7 @@ pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-impleme
 pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 
 /// How long may any one thing in a story take?
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
 pub fn app_key() -> String {
@@ -55,7 +55,7 @@ pub struct World {
 impl World {
     /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
     pub async fn start() -> Self {
-        Self::with(mapping()).await
+        Self::mapped([mapping()]).await
     }
 
     /// The same, with this mapping.
@@ -63,7 +63,7 @@ impl World {
         Self::mapped([mapping]).await
     }
 
-    /// The same, with these mappings. Jira has project `OPS`.
+    /// The same with other mappings. Jira has project `OPS`.
     pub async fn mapped(given: impl IntoIterator<Item = Mapping>) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
@@ -210,7 +210,7 @@ impl World {
 
     /// A token of the admin API.
     pub async fn sign_in(&self) -> String {
-        let code = serde_json::json!({ "code": ACCESS_CODE });
+        let code = json!({ "code": ACCESS_CODE });
         let signed_in = reqwest::Client::new()
             .post(format!("{}/api/auth", self.address))
             .json(&code)

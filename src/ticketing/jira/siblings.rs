@@ -1,6 +1,7 @@
 //! The issues beside an issue: other children of its parent.
 //!
 //! Search names no siblings, so the parents are asked for first: two searches for a hundred issues.
+//! They are one page each, because a run hears of few siblings only.
 
 use std::collections::HashMap;
 
