@@ -58,7 +58,12 @@ def chat(check, request, headers):
     return errors + check.validate_chat(kind, request["body"])
 
 
-VENDORS = {"linear": linear, "github": github, "chat": chat}
+def jira(check, request, headers):
+    url, headers = request["url"], dict(request["headers"])
+    return check.validate_request("jira", request["method"], url, headers, request["body"])
+
+
+VENDORS = {"linear": linear, "github": github, "chat": chat, "jira": jira}
 
 
 def call(request):

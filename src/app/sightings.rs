@@ -23,6 +23,8 @@ pub struct Sighting {
     /// When it last answered; None when it never did.
     pub seen_at: Option<Timestamp>,
     pub issues: Vec<Sighted>,
+    /// Mappings it could not answer for, and when it last did.
+    pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
     /// How it failed since, if it did: what is shown is as old as `seen_at`.
     pub failure: Option<String>,
 }
@@ -37,14 +39,24 @@ struct Seen {
 }
 
 impl Sightings {
-    /// A system answered.
-    pub fn saw(&self, system: System, issues: Vec<Sighted>, at: Timestamp) {
+    /// A system answered. What it showed last of mappings that it could not answer for stands.
+    pub fn saw(&self, system: System, mut issues: Vec<Sighted>, unread: &[TeamKey], at: Timestamp) {
+        let mut seen = self.lock();
+        let before = seen.systems.remove(&system).unwrap_or_default();
+        let since = |team: &TeamKey| {
+            let earlier = before.unread_since.get(team).copied();
+            (team.clone(), earlier.unwrap_or(before.seen_at))
+        };
+        let unread_since = unread.iter().map(since).collect();
+        let stands = |sighted: &Sighted| unread.contains(&sighted.issue.team);
+        issues.extend(before.issues.into_iter().filter(stands));
         let sighting = Sighting {
             seen_at: Some(at),
             issues,
+            unread_since,
             failure: None,
         };
-        self.lock().systems.insert(system, sighting);
+        seen.systems.insert(system, sighting);
     }
 
     /// A system did not answer; what it showed last stands.

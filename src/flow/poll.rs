@@ -6,6 +6,7 @@ use crate::app::{App, Sighted};
 use crate::crash::CrashPoint;
 use crate::domain::decision::{self, Decision, Outcome, View};
 use crate::domain::effect::ticket_lane;
+use crate::domain::ids::TeamKey;
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
@@ -77,6 +78,8 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
 struct Look {
     system: System,
     issues: Result<Vec<FlaggedIssue>, String>,
+    /// Mappings it could not answer for.
+    unread: Vec<TeamKey>,
 }
 
 /// A system that does not answer keeps its last decisions; the others go on.
@@ -91,10 +94,15 @@ async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
     if let Err(error) = &answer {
         tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
     }
-    let issues = answer
-        .map(|snapshot| snapshot.issues)
-        .map_err(|error| error.to_string());
-    Look { system, issues }
+    let (issues, unread) = match answer {
+        Ok(snapshot) => (Ok(snapshot.issues), snapshot.unread),
+        Err(error) => (Err(error.to_string()), Vec::new()),
+    };
+    Look {
+        system,
+        issues,
+        unread,
+    }
 }
 
 fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now: Timestamp) {
@@ -108,7 +116,8 @@ fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now:
         issue: issue.clone(),
         decision: decision.clone(),
     });
-    app.sightings.saw(look.system, sighted.collect(), now);
+    app.sightings
+        .saw(look.system, sighted.collect(), &look.unread, now);
 }
 
 /// Completes what stands around the issues that are about to run: one request for all of them, made

@@ -121,13 +121,13 @@ fn headers(request: &Request) -> Map<String, Value> {
         .map(|(name, value)| {
             let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
             let shown = match (name.as_str(), text.split_once(' ')) {
-                ("authorization", Some((scheme, token))) if is_jwt(token) => {
-                    format!("{scheme} eyJredacted.redacted.redacted")
-                }
                 // Masked so that what checks the form of a pair still finds one.
                 ("authorization", Some(("Basic", _))) => {
                     let pair = BASE64.encode(b"redacted@sandbox.test:redacted");
                     format!("Basic {pair}")
+                }
+                ("authorization", Some((scheme, token))) if is_jwt(token) => {
+                    format!("{scheme} eyJredacted.redacted.redacted")
                 }
                 ("authorization", Some((scheme, _))) => format!("{scheme} [redacted]"),
                 ("authorization", None) => "[redacted]".to_owned(),

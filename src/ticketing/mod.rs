@@ -109,7 +109,7 @@ impl Account {
         }
     }
 
-    /// The other children of each issue's parent, a line of text each: all in one request, the
+    /// The other children of each issue's parent, a line of text each: in a request or two, the
     /// first twenty of each.
     ///
     /// # Errors

@@ -57,6 +57,17 @@ linear mutation issueAddLabel
 linear mutation issueRemoveLabel
 linear mutation commentCreate
 linear mutation attachmentCreate
+jira GET /rest/api/N/myself
+jira GET /rest/api/N/field
+jira GET /rest/api/N/field/customfield_
+jira POST /rest/api/N/jql/parse
+jira POST /rest/api/N/search/jql
+jira PUT /rest/api/N/issue/N
+jira GET /rest/api/N/issue/N/comment
+jira POST /rest/api/N/issue/N/comment
+jira POST /rest/api/N/issue/N/remotelink
+jira GET /rest/api/N/issue/N/editmeta
+jira GET /rest/api/N/issue/createmeta/N/issuetypes
 chat POST /services/
 chat POST /workflows/
 ";
@@ -146,6 +157,7 @@ async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
     verbs::start_and_stop_runs(&world).await;
     verbs::work_on_a_pull_request(&world).await;
     verbs::ask_the_ticketing_system(&world).await;
+    verbs::ask_jira(&world).await;
     verbs::talk_to_both_chats(&world).await;
     world.end().await;
 
@@ -276,7 +288,11 @@ fn a_request_outside_of_the_contracts_is_found() {
 #[test]
 fn the_contract_story_knows_every_verb_of_the_clients() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources = vec![root.join("src/ticketing/mod.rs"), root.join("src/chat.rs")];
+    let mut sources = vec![
+        root.join("src/ticketing/mod.rs"),
+        root.join("src/ticketing/jira/mod.rs"),
+        root.join("src/chat.rs"),
+    ];
     let github = fs::read_dir(root.join("src/scm/github")).unwrap();
     sources.extend(github.map(|entry| entry.unwrap().path()));
     let here = fs::read_to_string(root.join("tests/it/contracts/verbs.rs")).unwrap();

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Server};
-use crate::world::{World, mapping};
+use crate::world::{World, mapping, planning_mapping};
 
 const STATUS: &str = "Agent-Implement Status";
 
@@ -188,8 +188,11 @@ async fn mappings_share_a_query_and_each_takes_its_own() {
     );
     assert!(stages(&robot, STATUS).is_empty());
 
+    // The broken query keeps no other from being answered, and its mapping is shown as stale.
     world.town.requests().clear();
     world.polled().await;
+    let shown = world.admin("/api/issues").await;
+    assert_eq!(shown["stale"], json!(["BROKEN"]), "{shown}");
     let requests = world.town.requests().of(Vendor::Jira);
     let shared = requests.iter().filter(|request| {
         let body = request.body["jql"].as_str().unwrap_or_default();
@@ -200,6 +203,62 @@ async fn mappings_share_a_query_and_each_takes_its_own() {
         shared.count() <= 3,
         "one search for both mappings a poll, after {polls} polls"
     );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_posted_as_rich_text_and_read_back_as_people_left_it() {
+    let planning = Mapping {
+        ticketing: for_repo("OPS", "shop").ticketing,
+        team_key: "OPS".into(),
+        ..planning_mapping()
+    };
+    let world = World::with(planning).await;
+    let plan = "## Steps\n\n1. Write `feature.txt`\n2. Test it";
+    let planned = [
+        Step::write("ai-output/comments/01-steps.md", plan),
+        Step::say("Planned."),
+    ];
+    let written = [
+        Step::write("feature.txt", "done\n"),
+        Step::say("I wrote the feature."),
+    ];
+    // Only a prompt that holds the plan, and the issue beside, makes the file.
+    let script = Script::new()
+        .pass_when("You are planning", planned)
+        .pass_when("1. Write `feature.txt`", written);
+    world.script("OPS-1", script);
+    file(&world, "OPS-2", "The large thing");
+    file(&world, "OPS-3", "The other half").child_of("OPS-2");
+    let ticket = file(&world, "OPS-1", "Add the feature").child_of("OPS-2");
+    ticket.clone().status("Ready");
+    world
+        .until("two runs have ended", || {
+            let jobs = world.jobs("OPS-1");
+            jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
+        })
+        .await;
+    world.settled().await;
+    for job in world.jobs("OPS-1") {
+        assert_eq!(job.state, JobState::Completed);
+    }
+    assert_eq!(
+        stages(&ticket, STATUS),
+        [
+            "Ready",
+            "Planning",
+            "Plan Approved",
+            "Implementing",
+            "PR Ready"
+        ]
+    );
+    let comments = ticket.snapshot().unwrap().comments;
+    assert_eq!(comments[0].body["content"][0]["type"], "heading");
+    assert_eq!(comments[0].body["content"][1]["type"], "orderedList");
+    assert_eq!(comments.len(), 2, "{:?}", ticket.comments());
+    for run in world.repo().runs() {
+        assert_eq!(run.inputs["siblings"], "OPS-3: The other half (To Do)");
+    }
     world.end().await;
 }
 

@@ -35,15 +35,15 @@ async fn list(app: App) -> ApiResult {
     let Sight {
         sighted,
         stale_since,
+        unread_since,
     } = look(&app)?;
     let mappings = app.store.read(mappings::all)?;
     let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
         .iter()
         .filter_map(|mapping| {
-            Some((
-                mapping.team_key.clone(),
-                *stale_since.get(&mapping.system())?,
-            ))
+            let of_system = stale_since.get(&mapping.system());
+            let since = of_system.or_else(|| unread_since.get(&mapping.team_key))?;
+            Some((mapping.team_key.clone(), *since))
         })
         .collect();
     let planning = |team: &TeamKey| mappings.iter().any(|mapping| is_planning(mapping, team));
@@ -67,7 +67,7 @@ fn is_planning(mapping: &Mapping, team: &TeamKey) -> bool {
 struct IssuesView {
     issues: Vec<IssueView>,
     in_progress_counts_by_team: BTreeMap<TeamKey, u32>,
-    /// Mappings whose system did not answer the last poll.
+    /// Mappings whose issues the last poll could not read.
     stale: Vec<TeamKey>,
     /// How old what is shown of them is; null when they were never seen.
     stale_since: BTreeMap<TeamKey, Option<Timestamp>>,

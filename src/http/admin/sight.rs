@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::app::{App, Sighted};
+use crate::domain::ids::TeamKey;
 use crate::domain::issue::System;
 use crate::domain::time::Timestamp;
 use crate::http::error::ApiError;
@@ -11,6 +12,8 @@ pub(super) struct Sight {
     pub sighted: Vec<Sighted>,
     /// Systems that did not answer the last poll, and when they last did.
     pub stale_since: BTreeMap<System, Option<Timestamp>>,
+    /// Mappings that their system could not answer for although it did for others.
+    pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
 }
 
 /// # Errors
@@ -19,6 +22,7 @@ pub(super) fn look(app: &App) -> Result<Sight, ApiError> {
     let mut sight = Sight {
         sighted: Vec::new(),
         stale_since: BTreeMap::new(),
+        unread_since: BTreeMap::new(),
     };
     for (system, sighting) in app.sightings.all() {
         if let Some(failure) = sighting.failure {
@@ -27,6 +31,7 @@ pub(super) fn look(app: &App) -> Result<Sight, ApiError> {
             }
             sight.stale_since.insert(system, sighting.seen_at);
         }
+        sight.unread_since.extend(sighting.unread_since);
         sight.sighted.extend(sighting.issues);
     }
     Ok(sight)

@@ -2,6 +2,7 @@
 //! `OR`, `NOT`, parentheses, `ORDER BY`. Anything else is refused in the vendor's manner.
 
 use super::model::{Model, PRIORITIES, STATUSES};
+use super::tokens::{Token, shown, tokens};
 
 /// A query that is understood.
 #[derive(Debug)]
@@ -34,17 +35,6 @@ enum Operator {
     Contains,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Word(String),
-    Quoted(String),
-    Symbol(&'static str),
-}
-
-const SYMBOLS: [&str; 14] = [
-    "&&", "||", "!=", "!~", "<=", ">=", "(", ")", ",", "=", "~", "<", ">", "!",
-];
-
 const OPERATORS: &str = "The valid operators are '=', '!=', '<', '>', '<=', '>=', '~', '!~', 'IN', 'NOT IN', 'IS' and 'IS NOT'.";
 
 /// Reads a query. The error is the vendor's sentence.
@@ -66,56 +56,6 @@ pub(crate) fn parse(text: &str) -> Result<Query, String> {
             shown(token),
             reader.at + 1
         )),
-    }
-}
-
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
-    let mut found = Vec::new();
-    let mut rest = text.trim_start();
-    while let Some(first) = rest.chars().next() {
-        if matches!(first, '"' | '\'') {
-            let (quoted, after) = quoted(&rest[1..], first).ok_or_else(|| {
-                format!("Error in the JQL Query: The quoted string '{}' has not been completed. (line 1, character 1)", &rest[1..])
-            })?;
-            found.push(Token::Quoted(quoted));
-            rest = after;
-        } else if let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
-            found.push(Token::Symbol(symbol));
-            rest = &rest[symbol.len()..];
-        } else {
-            let ends = |c: char| c.is_whitespace() || "()=,!~<>\"'&|".contains(c);
-            let end = rest.find(ends).unwrap_or(rest.len());
-            // A lone character of the set above is a word, so that something is always read.
-            let end = end.max(first.len_utf8());
-            found.push(Token::Word(rest[..end].to_owned()));
-            rest = &rest[end..];
-        }
-        rest = rest.trim_start();
-    }
-    Ok(found)
-}
-
-fn quoted(text: &str, mark: char) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        if character == mark {
-            return Some((value, &text[at + 1..]));
-        }
-        let kept = if character == '\\' {
-            characters.next()?.1
-        } else {
-            character
-        };
-        value.push(kept);
-    }
-    None
-}
-
-fn shown(token: &Token) -> &str {
-    match token {
-        Token::Word(text) | Token::Quoted(text) => text,
-        Token::Symbol(symbol) => symbol,
     }
 }
 
@@ -414,11 +354,10 @@ impl Clause {
             "priority" => issue.priority.clone().into_iter().collect(),
             "labels" => issue.labels.clone(),
             "summary" => vec![issue.summary.clone()],
-            "parent" => issue
-                .parent
-                .map(|parent| model.key(parent))
-                .into_iter()
-                .collect(),
+            "parent" => {
+                let both = |parent: usize| [model.key(parent), model.issues[parent].id.to_string()];
+                issue.parent.into_iter().flat_map(both).collect()
+            }
             _ => Vec::new(),
         }
     }

@@ -9,7 +9,9 @@ mod jql;
 mod meta;
 mod model;
 mod rest;
+mod talk;
 mod ticket;
+mod tokens;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -182,7 +184,7 @@ impl Jira {
             ("GET", ["issue", "createmeta", project, "issuetypes", _]) => {
                 shelf.read(|model| meta::form(model, project))
             }
-            ("POST", ["issueLink"]) => shelf.change(|model| rest::link(model, &body)),
+            ("POST", ["issueLink"]) => shelf.change(|model| talk::link(model, &body)),
             (_, ["issue", key, rest @ ..]) => self.issue_request(request, key, rest, &body),
             _ => Reply::text(404, "Not Found"),
         }

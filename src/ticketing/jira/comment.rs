@@ -3,6 +3,8 @@
 //! A comment carries the effect's id in a property of its own, which no reader sees. It is looked
 //! for only before a try that follows one whose answer was lost.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -10,13 +12,16 @@ use super::super::Tried;
 use super::{Jira, adf};
 use crate::domain::issue::IssueRef;
 use crate::domain::time::Timestamp;
-use crate::wire::{Method, VendorError, url_encoded};
+use crate::wire::{Method, Response, VendorError, url_encoded};
 
 /// The property that holds the effect's id.
 const PROPERTY: &str = "agent-implement";
 
-/// How many of the newest comments are looked through? Ours was written moments ago.
+/// How many comments are read at once? One written moments ago is among the first.
 const LOOKED_THROUGH: usize = 100;
+
+/// How many pages of a ticket's talk are read?
+const MAX_PAGES: usize = 20;
 
 pub(super) async fn write(
     jira: &Jira,
@@ -46,41 +51,68 @@ async fn is_there(
     body: &Value,
     since: Timestamp,
 ) -> Result<bool, VendorError> {
-    let newest = newest(jira, "looking for the comment", path).await?;
-    let is_ours = |comment: &Comment| match &comment.properties {
-        Some(_) => comment.effect() == Some(effect_id),
+    let (comments, _) = newest(jira, "looking for the comment", path, 0).await?;
+    let is_ours = |comment: &Comment| match comment.effect() {
+        Some(effect) => effect == effect_id,
         // A server that does not show properties: the same words after the first try are the proof.
         None => comment.created >= since && adf::markdown(&comment.body) == adf::markdown(body),
     };
-    Ok(newest.iter().any(is_ours))
+    Ok(comments.iter().any(is_ours))
 }
 
-/// The comments that were written for these effects, as they stand now, in the order asked for.
-pub(super) async fn of_effects(
+/// Our comments of these effects, in this order. The newest are looked at first; a ticket's whole
+/// talk is read only for one that is not there.
+pub(super) async fn ours(
     jira: &Jira,
     issue: &IssueRef,
     effect_ids: &[String],
 ) -> Result<Vec<String>, VendorError> {
+    const ACTION: &str = "reading our comments";
     let path = format!("/issue/{}/comment", url_encoded(issue.id.as_str()));
-    let newest = newest(jira, "reading our comments", &path).await?;
-    let of = |effect: &String| {
-        newest
-            .iter()
-            .find(|comment| comment.effect() == Some(effect))
-    };
-    let found = effect_ids.iter().filter_map(of);
-    Ok(found.map(|comment| adf::markdown(&comment.body)).collect())
+    let mut found: HashMap<String, String> = HashMap::new();
+    for page in 0..MAX_PAGES {
+        let (comments, response) = newest(jira, ACTION, &path, page * LOOKED_THROUGH).await?;
+        for comment in &comments {
+            let Some(effect) = comment.effect() else {
+                return Err(response.misread("its comments come without their properties"));
+            };
+            if effect_ids.iter().any(|wanted| wanted == effect) {
+                found.insert(effect.to_owned(), adf::markdown(&comment.body));
+            }
+        }
+        if found.len() == effect_ids.len() || comments.len() < LOOKED_THROUGH {
+            break;
+        }
+    }
+    let in_order = effect_ids.iter().filter_map(|effect| found.remove(effect));
+    Ok(in_order.collect())
 }
 
 async fn newest(
     jira: &Jira,
     action: &'static str,
     path: &str,
-) -> Result<Vec<Comment>, VendorError> {
-    let query = format!("?orderBy=-created&maxResults={LOOKED_THROUGH}&expand=properties");
+    start: usize,
+) -> Result<(Vec<Comment>, Response), VendorError> {
+    let query =
+        format!("?orderBy=-created&startAt={start}&maxResults={LOOKED_THROUGH}&expand=properties");
     let request = jira.get(action, &format!("{path}{query}"));
-    let page: Page = jira.wire.send(&request).await?.json()?;
-    Ok(page.comments)
+    let response = jira.wire.send(&request).await?;
+    let page: Page = response.json()?;
+    Ok((page.comments, response))
+}
+
+impl Comment {
+    /// The effect it was written for, empty when it was none of ours; None when the server does
+    /// not say.
+    fn effect(&self) -> Option<&str> {
+        let properties = self.properties.as_ref()?;
+        let own = properties.iter().find(|property| property.key == PROPERTY);
+        Some(
+            own.and_then(|own| own.value["effect"].as_str())
+                .unwrap_or_default(),
+        )
+    }
 }
 
 #[derive(Deserialize)]
@@ -93,18 +125,6 @@ struct Comment {
     body: Value,
     created: Timestamp,
     properties: Option<Vec<Property>>,
-}
-
-impl Comment {
-    /// The effect it was written for, if it is ours.
-    fn effect(&self) -> Option<&str> {
-        let ours = self
-            .properties
-            .iter()
-            .flatten()
-            .find(|one| one.key == PROPERTY)?;
-        ours.value["effect"].as_str()
-    }
 }
 
 #[derive(Deserialize)]

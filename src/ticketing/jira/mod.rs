@@ -7,6 +7,7 @@
 mod adf;
 mod comment;
 mod fields;
+mod issue;
 mod jql;
 mod options;
 mod siblings;
@@ -138,7 +139,7 @@ impl Jira {
         comment::write(self, issue, effect_id, body, tried).await
     }
 
-    /// Our comments for these effects, as they stand now.
+    /// The comments that we wrote for these effects, as they stand now and in the order asked for.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
@@ -147,13 +148,13 @@ impl Jira {
         issue: &IssueRef,
         effect_ids: &[String],
     ) -> Result<Vec<String>, VendorError> {
-        comment::of_effects(self, issue, effect_ids).await
+        comment::ours(self, issue, effect_ids).await
     }
 
     /// The other children of each issue's parent, a line of text each.
     ///
     /// # Errors
-    /// When a search failed.
+    /// When they could not be read.
     pub async fn siblings(
         &self,
         issues: &[IssueRef],

@@ -1,13 +1,15 @@
-//! The other children of an issue's parent: two searches, however many issues are asked about.
+//! The issues beside an issue: other children of its parent.
+//!
+//! Search names no siblings, so the parents are asked for first: two searches for a hundred issues.
+//! They are one page each, because a run hears of few siblings only.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Jira;
-use super::snapshot::Other;
+use super::issue::{OtherFields, line};
 use crate::domain::ids::IssueId;
 use crate::domain::issue::IssueRef;
 use crate::wire::{Method, VendorError};
@@ -17,73 +19,78 @@ const ACTION: &str = "reading sibling issues";
 /// How many siblings of an issue does a run hear of?
 const SIBLINGS: usize = 20;
 
-/// How many issues does one search answer with? Beyond it, a run hears of fewer siblings.
-const MOST: usize = 1_000;
+/// How many issues are asked about at once?
+const BATCH: usize = 100;
+
+/// How many children of their parents do we look at?
+const PAGE_SIZE: usize = 1_000;
 
 pub(super) async fn read(
     jira: &Jira,
     issues: &[IssueRef],
 ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
-    let keys: Vec<&str> = issues.iter().map(|issue| issue.key.as_str()).collect();
-    let asked: Vec<Child> =
-        search(jira, &format!("issuekey in ({})", list(&keys)), &["parent"]).await?;
-    let parents: HashMap<&str, &str> = asked
-        .iter()
-        .filter_map(|child| {
-            Some((
-                child.key.as_str(),
-                child.fields.parent.as_ref()?.key.as_str(),
-            ))
-        })
-        .collect();
-    if parents.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let mut wanted: Vec<&str> = parents.values().copied().collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let query = format!("parent in ({}) ORDER BY created ASC", list(&wanted));
-    let children: Vec<Sibling> = search(jira, &query, &["parent", "summary", "status"]).await?;
-    let siblings = |issue: &IssueRef| {
-        let parent = parents.get(issue.key.as_str())?;
-        let others = children
+    let mut siblings = HashMap::new();
+    for batch in issues.chunks(BATCH) {
+        let ids = batch.iter().map(|issue| issue.id.as_str());
+        let ours = search(jira, "id", ids, &["parent"]).await?;
+        let parent_of: HashMap<&str, &str> = ours
             .iter()
-            .filter(|child| child.is_of(parent) && child.issue.key != issue.key.as_str());
-        Some((
-            issue.id.clone(),
-            others
-                .take(SIBLINGS)
-                .map(|child| child.issue.line())
-                .collect(),
-        ))
-    };
-    Ok(issues.iter().filter_map(siblings).collect())
+            .filter_map(|issue| {
+                Some((issue.id.as_str(), issue.fields.parent.as_ref()?.id.as_str()))
+            })
+            .collect();
+        let mut parents: Vec<&str> = parent_of.values().copied().collect();
+        parents.sort_unstable();
+        parents.dedup();
+        if parents.is_empty() {
+            continue;
+        }
+        let shown = ["parent", "summary", "status"];
+        let children = search(jira, "parent", parents.into_iter(), &shown).await?;
+        for issue in batch {
+            let Some(parent) = parent_of.get(issue.id.as_str()) else {
+                continue;
+            };
+            let beside = children.iter().filter(|child| {
+                let is_child = child
+                    .fields
+                    .parent
+                    .as_ref()
+                    .is_some_and(|own| own.id == *parent);
+                is_child && child.id != issue.id.as_str()
+            });
+            let lines = beside.take(SIBLINGS).map(Child::line).collect();
+            siblings.insert(issue.id.clone(), lines);
+        }
+    }
+    Ok(siblings)
 }
 
-/// Keys are the vendor's own; quoted, because a project may be called like a word of the language.
-fn list(keys: &[&str]) -> String {
-    let quoted: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
-    quoted.join(", ")
-}
-
-async fn search<T: DeserializeOwned>(
+async fn search(
     jira: &Jira,
-    query: &str,
-    fields: &[&str],
-) -> Result<Vec<T>, VendorError> {
-    let body = json!({"jql": query, "maxResults": MOST, "fields": fields});
-    let request = jira.request(ACTION, Method::POST, "/search/jql");
-    let page: Page<T> = jira.wire.send(&request.json(&body).safe()).await?.json()?;
-    Ok(page.issues)
+    field: &str,
+    ids: impl Iterator<Item = &str>,
+    shown: &[&str],
+) -> Result<Vec<Child>, VendorError> {
+    let ids: Vec<&str> = ids.collect();
+    let query = format!("{field} in ({}) ORDER BY created ASC", ids.join(", "));
+    let body = json!({"jql": query, "maxResults": PAGE_SIZE, "fields": shown});
+    let request = jira
+        .request(ACTION, Method::POST, "/search/jql")
+        .json(&body);
+    let found: Found = jira.wire.send(&request.safe()).await?.json()?;
+    Ok(found.issues)
 }
 
 #[derive(Deserialize)]
-struct Page<T> {
-    issues: Vec<T>,
+struct Found {
+    #[serde(default)]
+    issues: Vec<Child>,
 }
 
 #[derive(Deserialize)]
 struct Child {
+    id: String,
     key: String,
     fields: ChildFields,
 }
@@ -91,33 +98,17 @@ struct Child {
 #[derive(Deserialize)]
 struct ChildFields {
     parent: Option<Parent>,
+    #[serde(flatten)]
+    shown: OtherFields,
 }
 
 #[derive(Deserialize)]
 struct Parent {
-    key: String,
+    id: String,
 }
 
-struct Sibling {
-    parent: Option<String>,
-    issue: Other,
-}
-
-impl Sibling {
-    fn is_of(&self, parent: &str) -> bool {
-        self.parent.as_deref() == Some(parent)
-    }
-}
-
-impl<'de> Deserialize<'de> for Sibling {
-    /// The same object read twice: as a child, for its parent, and as an issue beside ours.
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
-        let child = Child::deserialize(&value).map_err(serde::de::Error::custom)?;
-        let issue = Other::deserialize(&value).map_err(serde::de::Error::custom)?;
-        Ok(Self {
-            parent: child.fields.parent.map(|parent| parent.key),
-            issue,
-        })
+impl Child {
+    fn line(&self) -> String {
+        line(&self.key, &self.fields.shown)
     }
 }

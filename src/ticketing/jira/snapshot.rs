@@ -1,21 +1,18 @@
 //! Reading the issues of all mappings: one search for each distinct query, side by side.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use futures_util::future::join_all;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::domain::ids::{IssueId, IssueKey};
-use crate::domain::issue::{
-    FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, Snapshot, System,
-};
+use crate::domain::issue::{FlaggedIssue, IssueRef, Snapshot, System};
 use crate::domain::mapping::{Mapping, Ticketing};
 use crate::domain::stage::Stage;
-use crate::domain::time::Timestamp;
 use crate::wire::{Method, VendorError};
 
 use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
+use super::issue::{Issue, Page, priority};
 use super::{Jira, adf, jql};
 
 const ACTION: &str = "reading flagged issues";
@@ -235,197 +232,5 @@ impl Scope<'_> {
             open_blockers,
             related,
         })
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Page {
-    #[serde(default)]
-    issues: Vec<Issue>,
-    next_page_token: Option<String>,
-    #[serde(default)]
-    is_last: bool,
-}
-
-#[derive(Deserialize)]
-struct Issue {
-    id: String,
-    key: String,
-    fields: Fields,
-}
-
-#[derive(Deserialize)]
-struct Fields {
-    summary: Option<String>,
-    description: Option<Value>,
-    status: Status,
-    priority: Option<Named>,
-    created: Timestamp,
-    #[serde(default)]
-    issuelinks: Vec<Link>,
-    parent: Option<Other>,
-    #[serde(flatten)]
-    custom: HashMap<String, Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    name: String,
-    status_category: Option<Category>,
-}
-
-#[derive(Deserialize)]
-struct Category {
-    key: String,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Link {
-    #[serde(rename = "type")]
-    kind: LinkType,
-    inward_issue: Option<Other>,
-    outward_issue: Option<Other>,
-}
-
-#[derive(Deserialize)]
-struct LinkType {
-    name: String,
-    inward: String,
-    outward: String,
-}
-
-/// An issue beside the one we read.
-#[derive(Deserialize)]
-pub(super) struct Other {
-    pub(super) key: String,
-    fields: OtherFields,
-}
-
-#[derive(Deserialize)]
-struct OtherFields {
-    summary: Option<String>,
-    status: Option<Status>,
-}
-
-impl Status {
-    fn is_done(&self) -> bool {
-        let category = self.status_category.as_ref();
-        category.is_some_and(|category| category.key == "done")
-    }
-
-    fn progress(&self) -> Progress {
-        match self
-            .status_category
-            .as_ref()
-            .map(|category| category.key.as_str())
-        {
-            Some("indeterminate") => Progress::Started,
-            Some("done") => Progress::Completed,
-            _ => Progress::Unstarted,
-        }
-    }
-}
-
-impl Link {
-    fn is_blocking(&self) -> bool {
-        self.kind.name.eq_ignore_ascii_case("Blocks")
-            || self.kind.inward.eq_ignore_ascii_case("is blocked by")
-    }
-}
-
-impl Other {
-    pub(super) fn line(&self) -> String {
-        let state = self
-            .fields
-            .status
-            .as_ref()
-            .map_or("?", |status| status.name.as_str());
-        format!("{}: {} ({state})", self.key, self.title())
-    }
-
-    fn title(&self) -> &str {
-        self.fields.summary.as_deref().unwrap_or_default()
-    }
-
-    fn is_open(&self) -> bool {
-        !self.fields.status.as_ref().is_some_and(Status::is_done)
-    }
-}
-
-impl Fields {
-    /// What a field says: a select field one value, another kind perhaps several.
-    fn values_of(&self, field: FieldId) -> Vec<String> {
-        let mut values = Vec::new();
-        if let Some(value) = self.custom.get(&field.id()) {
-            gather(value, &mut values);
-        }
-        values
-    }
-
-    fn open_blockers(&self) -> Vec<OpenBlocker> {
-        let blocking = self.issuelinks.iter().filter(|link| link.is_blocking());
-        blocking
-            .filter_map(|link| link.inward_issue.as_ref())
-            .filter(|blocker| blocker.is_open())
-            .map(|blocker| OpenBlocker {
-                key: IssueKey::new(&blocker.key),
-                title: blocker.title().to_owned(),
-            })
-            .collect()
-    }
-
-    fn related(&self) -> Related {
-        let dependencies = self.issuelinks.iter().filter_map(|link| {
-            let (word, other) = match (&link.inward_issue, &link.outward_issue) {
-                (Some(other), _) => (&link.kind.inward, other),
-                (None, Some(other)) => (&link.kind.outward, other),
-                (None, None) => return None,
-            };
-            Some(format!(
-                "{} {}",
-                word.trim_start_matches("is "),
-                other.line()
-            ))
-        });
-        Related {
-            parent: self.parent.as_ref().map(Other::line),
-            siblings: Vec::new(),
-            dependencies: dependencies.collect(),
-        }
-    }
-}
-
-fn gather(value: &Value, into: &mut Vec<String>) {
-    match value {
-        Value::String(text) => into.push(text.trim().to_owned()),
-        Value::Object(option) => {
-            let text = option.get("value").and_then(Value::as_str);
-            into.extend(text.map(|text| text.trim().to_owned()));
-        }
-        Value::Array(values) => values.iter().for_each(|value| gather(value, into)),
-        _ => {}
-    }
-}
-
-/// Sites name their priorities as they like; those of Jira's own schemes are known, any other is in
-/// the middle, and none comes last.
-fn priority(told: Option<&Named>) -> u8 {
-    let Some(told) = told else {
-        return 6;
-    };
-    match told.name.to_lowercase().as_str() {
-        "highest" | "blocker" | "critical" | "urgent" => 1,
-        "high" | "major" => 2,
-        "low" | "minor" => 4,
-        "lowest" | "trivial" => 5,
-        _ => 3,
     }
 }

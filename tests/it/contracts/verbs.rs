@@ -1,19 +1,22 @@
 //! Every verb of every client, used as the engine and its runs use it, and as they will.
 
+use std::time::Duration;
+
 use agent_implement::chat::{Chat, ChatKind};
 use agent_implement::domain::effect::ChatMessage;
 use agent_implement::domain::ids::Repo;
 use agent_implement::domain::issue::{IssueRef, System};
+use agent_implement::domain::mapping::{Mapping, Ticketing};
 use agent_implement::domain::run_config::Inputs;
 use agent_implement::domain::secret::Secret;
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
 use agent_implement::sandbox::{Dial, Fault, Vendor};
 use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile, RepoPurpose};
-use agent_implement::ticketing::Tried;
+use agent_implement::ticketing::{Account, Tried};
 use agent_implement::wire::{Client, Redactor};
 
-use crate::world::World;
+use crate::world::{World, mapping};
 
 /// More than one page of them, in a team that nobody mapped, and one with more blockers than a
 /// page tells.
@@ -244,6 +247,55 @@ pub async fn ask_the_ticketing_system(world: &World) {
     let siblings = account.siblings(&issues).await.unwrap();
     assert_eq!(siblings[&issue.id].len(), 1);
     assert_eq!(world.town.linear().issue("OPS-260").comments(), ["Once."]);
+}
+
+pub async fn ask_jira(world: &World) {
+    let town = world.town.jira();
+    let parent = town.issue("OPS-1").title("Parent");
+    let ticket = town.issue("OPS-2").title("Child").child_of("OPS-1");
+    let other = town.issue("OPS-3").title("Other").child_of("OPS-1");
+    ticket.clone().repo("shop").status("Ready");
+    let Some(Account::Jira(jira)) = world.app.account(System::B) else {
+        panic!("Jira is not configured")
+    };
+    jira.probe().await.unwrap();
+    let mapping = Mapping {
+        ticketing: Ticketing::B {
+            jql: "project = OPS".into(),
+            repo_field_value: "shop".into(),
+            status_field_override: None,
+            repo_field_override: None,
+        },
+        ..mapping()
+    };
+    assert!(jira.check(&mapping).await.unwrap().is_empty());
+    assert!(!jira.parse_query("a = 1").await.unwrap().is_empty());
+    let seen = jira.snapshot(&[&mapping]).await.unwrap().issues;
+    let issue = seen[0].issue.clone();
+    jira.move_marker(&issue, Stage::Implementing).await.unwrap();
+    // What was written is named in the next search.
+    jira.snapshot(&[&mapping]).await.unwrap();
+    let since = world.app.now() - Duration::from_secs(60);
+    for tried in [Tried::Never, Tried::Perhaps { since }] {
+        let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";
+        jira.comment(&issue, "effect-1", body, tried).await.unwrap();
+        let url = "https://github.test/acme/shop/pull/7";
+        jira.link_pull_request(&issue, "PR #7", url).await.unwrap();
+        let effects = ["effect-2".to_owned(), "effect-1".to_owned()];
+        assert_eq!(jira.comments(&issue, &effects).await.unwrap(), [body]);
+    }
+    let siblings = jira.siblings(std::slice::from_ref(&issue)).await.unwrap();
+    assert_eq!(siblings[&issue.id], ["OPS-3: Other (To Do)"]);
+    let snapshot = ticket.snapshot().unwrap();
+    assert_eq!((snapshot.comments.len(), snapshot.links.len()), (1, 1));
+    let fields = jira.fields(Some("agent-implement repo")).await.unwrap();
+    for forget in [ticket, other, parent] {
+        let options = jira.field_options(&fields[0].id).await.unwrap();
+        assert_eq!(options[0].value, "shop");
+        forget.delete();
+    }
+    town.grant_admin();
+    assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
 }
 
 pub async fn talk_to_both_chats(world: &World) {

@@ -4,6 +4,7 @@
 //! So every node follows the published schema (no empty text, code marked with nothing but a link,
 //! list items that begin with a paragraph), and the whole keeps below Jira's limit.
 
+mod address;
 mod blocks;
 mod inline;
 mod read;
