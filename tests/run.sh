@@ -46,4 +46,4 @@ say "tests"
 cargo test --quiet
 
 say "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet --document-private-items
+RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --no-deps --quiet --document-private-items

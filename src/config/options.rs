@@ -58,7 +58,7 @@ pub struct Options {
     /// Base address of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
     pub linear_api_url: String,
-    /// Address of the Jira site, such as https://example.atlassian.net.
+    /// Address of the Jira site, such as `https://example.atlassian.net`.
     #[arg(long, env = "JIRA_SITE_URL")]
     pub jira_site_url: Option<String>,
     /// Whose API token JIRA_API_TOKEN is; not for OAuth tokens.
@@ -76,7 +76,7 @@ pub struct Options {
     #[arg(long, env = "JIRA_CLOUD_ID")]
     pub jira_cloud_id: Option<String>,
     /// Base address of Jira's API, where it is not the site or the cloud's gateway. An API token
-    /// with scopes needs the gateway: https://api.atlassian.com/ex/jira/<cloud id>.
+    /// with scopes needs the gateway: `https://api.atlassian.com/ex/jira/<cloud id>`.
     #[arg(long, env = "JIRA_API_URL")]
     pub jira_api_url: Option<String>,
     /// Id of the GitHub App.
