@@ -225,11 +225,6 @@ impl Job {
         }
     }
 
-    /// When its tokens stop being good: after any report that could still matter.
-    pub fn tokens_expire_at(&self) -> Timestamp {
-        self.dispatched_at.unwrap_or(self.reserved_at) + self.time_budget() + caps::TOKEN_GRACE
-    }
-
     /// The deadline that has passed by `now`, if any. A job that is still reserved has none: its
     /// start is an effect that is retried and given up by itself.
     pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {

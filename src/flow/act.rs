@@ -55,12 +55,21 @@ impl From<VendorError> for Failure {
 }
 
 impl Failure {
+    /// Nothing left, and trying again cannot help.
     fn lasting(error: &str) -> Self {
         Self {
             error: error.to_owned(),
             cause: Cause::Lasting,
             unsure: false,
             retry_after: None,
+        }
+    }
+
+    /// Nothing left, and a later try may do better.
+    fn passing(error: &str) -> Self {
+        Self {
+            cause: Cause::Passing,
+            ..Self::lasting(error)
         }
     }
 }
@@ -145,10 +154,7 @@ async fn start_run(
         Ok(Some(job)) => job,
         Ok(None) => return Ok(Acted::Gone("its job is not in the store".to_owned())),
         Err(error) => {
-            return Err(Failure {
-                cause: Cause::Passing,
-                ..Failure::lasting(&error.to_string())
-            });
+            return Err(Failure::passing(&error.to_string()));
         }
     };
     if job.dispatched_at.is_some() || !job.is_active() {
@@ -166,10 +172,7 @@ async fn start_run(
             }
             None if app.now().since(tried_at) < app.pace.run_appears_within => {
                 let settling = "its first try may have started the run; waiting for it to appear";
-                return Err(Failure {
-                    cause: Cause::Passing,
-                    ..Failure::lasting(settling)
-                });
+                return Err(Failure::passing(settling));
             }
             None => {}
         }

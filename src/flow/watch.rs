@@ -85,20 +85,21 @@ async fn found_event(
         id: run.id,
         url: run.url.clone(),
     };
-    match (run.status.as_str(), &run.conclusion) {
-        ("completed", conclusion) => {
-            let conclusion = conclusion.clone().unwrap_or_else(|| "unknown".to_owned());
-            ended(app, github, job, conclusion).await
-        }
-        ("in_progress", _) => Some(Event::RunSeen {
-            run: handle,
-            activity: Activity::InProgress,
-        }),
-        _ => Some(Event::RunSeen {
-            run: handle,
-            activity: Activity::Waiting,
-        }),
+    if run.is_completed() {
+        let conclusion = run
+            .conclusion
+            .clone()
+            .unwrap_or_else(|| "unknown".to_owned());
+        return ended(app, github, job, conclusion).await;
     }
+    let activity = match run.status.as_str() {
+        "in_progress" => Activity::InProgress,
+        _ => Activity::Waiting,
+    };
+    Some(Event::RunSeen {
+        run: handle,
+        activity,
+    })
 }
 
 /// The pull request and the log are asked for only when the end is about to be judged by them.

@@ -15,7 +15,7 @@ pub struct Console {
     redactor: Redactor,
     progress: Progress,
     /// Held open so that CI takes no line for a command until the run is over.
-    silence: Arc<Silence>,
+    _silence: Arc<Silence>,
     /// The last lines, for a failure's reason.
     tail: Arc<RwLock<Vec<String>>>,
 }
@@ -49,7 +49,7 @@ impl Console {
         Self {
             redactor,
             progress,
-            silence: Arc::new(silence),
+            _silence: Arc::new(silence),
             tail: Arc::default(),
         }
     }
@@ -100,10 +100,5 @@ impl Console {
             .read()
             .map(|tail| tail.join("\n"))
             .unwrap_or_default()
-    }
-
-    /// Whether CI reads along.
-    pub fn in_silence(&self) -> bool {
-        self.silence.0.is_some()
     }
 }

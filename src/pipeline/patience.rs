@@ -38,3 +38,39 @@ pub async fn persist<T>(
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ErrorKind;
+
+    fn answered(status: u16) -> VendorError {
+        let kind = ErrorKind::Status {
+            status,
+            message: String::new(),
+            retry_after: None,
+        };
+        VendorError::new("github", "opening the pull request", kind)
+    }
+
+    /// Answers these statuses one after the other, then success; says how often it was asked.
+    async fn asked(statuses: &[u16], patience: Duration) -> (Result<(), VendorError>, usize) {
+        let mut tries = 0;
+        let done = persist(&|_| {}, patience, async || {
+            tries += 1;
+            statuses
+                .get(tries - 1)
+                .map_or(Ok(()), |status| Err(answered(*status)))
+        });
+        let done = done.await;
+        (done, tries)
+    }
+
+    #[tokio::test]
+    async fn a_bad_minute_is_outlasted_and_a_refusal_is_final() {
+        let long = Duration::from_secs(60);
+        assert_eq!(asked(&[502], long).await, (Ok(()), 2));
+        assert_eq!(asked(&[422], long).await, (Err(answered(422)), 1));
+        assert_eq!(asked(&[502], Duration::ZERO).await, (Err(answered(502)), 1));
+    }
+}

@@ -1,5 +1,7 @@
 //! From a flagged ticket to an open pull request, and what stands in the way.
 
+use std::time::Duration;
+
 use agent_implement::domain::job::JobState;
 use agent_implement::domain::report::FailureCode;
 use agent_implement::sandbox::{Dial, Fault, Vendor};
@@ -133,6 +135,29 @@ async fn a_dispatch_whose_answer_is_lost_is_found_and_not_repeated() {
     let job = world.ended("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
     assert_eq!(world.repo().runs().len(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_its_host_lists_late_is_waited_for() {
+    let world = World::start().await;
+    world
+        .town
+        .github()
+        .set_listing_delay(Duration::from_millis(1_200));
+    // Long after the listing, so that no report of the run can tell of it first.
+    world.town.github().set_start_delay(Duration::from_secs(4));
+    let github = world.town.faults(Vendor::GitHub);
+    github.next_on("/dispatches", Fault::DropAfter);
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+    assert_eq!(github.struck().len(), 1, "the answer was lost");
+    assert_eq!(
+        world.repo().runs().len(),
+        1,
+        "a second run was not started while the first was hidden"
+    );
     world.end().await;
 }
 

@@ -43,13 +43,13 @@ pub struct WorkflowRun {
     pub head_branch: Option<String>,
 }
 
+/// Why a dispatch started no run that we know of.
 impl WorkflowRun {
     pub fn is_completed(&self) -> bool {
         self.status == "completed"
     }
 }
 
-/// Why a dispatch started no run that we know of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchError {
     /// The host understood and said no; it will again until somebody does what `remedy` says.
