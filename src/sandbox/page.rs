@@ -37,11 +37,12 @@ impl Page {
 
     pub fn reply(self) -> Reply {
         let Self { title, body } = self;
-        let style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+        let style = "body{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
             pre{white-space:pre-wrap;background:#8881;padding:.7rem;border-radius:.4rem}\
             :root{color-scheme:light dark}";
         let html = format!(
-            "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>\
+            "<!doctype html><html lang=en><meta charset=utf-8>\
+             <meta name=viewport content=\"width=device-width\"><title>{title}</title>\
              <style>{style}</style><p><small>A stand-in page of the sandbox</small></p>{body}"
         );
         Reply::new(200, "text/html; charset=utf-8", html).header(
