@@ -31,6 +31,8 @@ pub struct TownOptions {
     pub dir: PathBuf,
     /// What jobs find as `agent-implement`, and what plays the agent.
     pub program: PathBuf,
+    /// A folder of real agent programs, instead of the one that plays scripts.
+    pub agents: Option<PathBuf>,
     /// `None` takes the port of the last time in this folder, else a free one.
     pub port: Option<u16>,
     /// Private key (PKCS#1 or PKCS#8 PEM) of the App whose JWTs are accepted.
@@ -54,6 +56,7 @@ impl TownOptions {
         Self {
             dir: dir.into(),
             program: program.into(),
+            agents: None,
             port: None,
             app_key_pem: None,
             app_id: 1,
@@ -99,7 +102,9 @@ impl Town {
         let listener = listen(&dir, options.port).await?;
         let port = listener.local_addr()?.port();
         replace(&dir.join("port"), port.to_string().as_bytes())?;
-        github::install_tools(&dir.join("bin"), &options.program, &dir.join("scripts"))?;
+        let agents = options.agents.as_deref();
+        let (bin, scripts) = (dir.join("bin"), dir.join("scripts"));
+        github::install_tools(&bin, &options.program, &scripts, agents)?;
         let base = format!("http://127.0.0.1:{port}");
         let inner = Arc::new(Inner {
             port,

@@ -17,9 +17,12 @@ impl Call<'_> {
     pub fn app(&self) -> Answer {
         self.only_app()?;
         let app = &self.host.app;
-        ok(
-            json!({"id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1", "owner": {"login": "sandbox"}, "events": [], "permissions": {}}),
-        )
+        let installations = self.host.shelf.read(|model| model.owners.len());
+        ok(json!({
+            "id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1",
+            "owner": {"login": "sandbox"}, "events": [], "permissions": {},
+            "installations_count": installations,
+        }))
     }
 
     pub fn user(&self) -> Answer {

@@ -137,7 +137,10 @@ impl Inner {
             Some("gzip" | "x-gzip") => gunzip(&request.body)?,
             _ => request.body.to_vec(),
         };
+        let at = Place { owner, name };
+        let before = self.watched(&at);
         let output = feed(git_command, Some(&body))?;
+        self.tell_watchers(&at, &before);
         let kind = if advertise { "advertisement" } else { "result" };
         let content_type = format!("application/x-git-{service}-{kind}");
         let mut answer = Vec::new();

@@ -1,9 +1,10 @@
-//! The host's GraphQL, as far as REST cannot do the same: the draft flag.
+//! The host's GraphQL, as far as REST cannot do the same: the draft flag, and which conversations are
+//! settled.
 
 use serde_json::{Map, Value, json};
 
 use super::Inner;
-use super::model::{Pull, Repo};
+use super::model::{Pull, Repo, Thread};
 use super::rest::{Answer, Call, Place, ok};
 use crate::sandbox::graphql::{Failure, Graph, Plan, Resolved, Schema, execute};
 
@@ -15,6 +16,11 @@ enum Node {
     Repo(String, String),
     Pull(String, String, u64),
     Payload(&'static str, Box<Node>),
+    Thread(Box<Thread>),
+    /// What a conversation began with.
+    Remark(Box<Thread>),
+    /// By login, as REST has it.
+    Actor(String),
 }
 
 struct Session<'a, 'b> {
@@ -152,6 +158,18 @@ impl Session<'_, '_> {
         }))
     }
 
+    fn threads(&self, pull: &Node) -> Vec<Node> {
+        let threads = self.with_pull(pull, |repo, pull| {
+            let own = repo
+                .threads
+                .iter()
+                .filter(|thread| thread.number == pull.number);
+            own.map(|thread| Node::Thread(Box::new(thread.clone())))
+                .collect()
+        });
+        threads.unwrap_or_default()
+    }
+
     fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
         let leaf = self.with_pull(node, |repo, pull| {
             let state = match (&pull.merged, pull.open) {
@@ -196,6 +214,10 @@ impl Graph for Session<'_, '_> {
             Node::Repo(..) => "Repository",
             Node::Pull(..) => "PullRequest",
             Node::Payload(name, _) => name,
+            Node::Thread(_) => "PullRequestReviewThread",
+            Node::Remark(_) => "PullRequestReviewComment",
+            Node::Actor(login) if login.ends_with("[bot]") => "Bot",
+            Node::Actor(_) => "User",
         }
     }
 
@@ -233,13 +255,25 @@ impl Graph for Session<'_, '_> {
             (Node::Pull(owner, repo, _), "repository") => {
                 Resolved::Node(Node::Repo(owner.clone(), repo.clone()))
             }
-            (Node::Pull(..), "reviewThreads") => Resolved::Connection(Vec::new()),
+            (Node::Pull(..), "reviewThreads") => Resolved::Connection(self.threads(node)),
+            (Node::Thread(thread), "comments") => {
+                Resolved::Connection(vec![Node::Remark(thread.clone())])
+            }
+            (Node::Thread(thread), _) => Resolved::Leaf(thread_field(thread, name)),
+            (Node::Remark(thread), "author") => Resolved::Node(Node::Actor(thread.author.clone())),
+            (Node::Remark(thread), "body") => Resolved::Leaf(json!(thread.body)),
+            (Node::Remark(thread), _) => Resolved::Leaf(json!(format!("PRRC_{}", thread.id))),
+            (Node::Actor(login), _) => Resolved::Leaf(json!(login.trim_end_matches("[bot]"))),
             (Node::Pull(..), _) => self.pull_field(node, name),
         })
     }
 
-    fn order(&self, _: &Node, _: &str) -> (i64, i64) {
-        (0, 0)
+    fn order(&self, node: &Node, _: &str) -> (i64, i64) {
+        match node {
+            // The oldest come first.
+            Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
+            _ => (0, 0),
+        }
     }
 
     fn page_too_large(&self, max: i64) -> Failure {
@@ -247,5 +281,15 @@ impl Graph for Session<'_, '_> {
             "EXCESSIVE_PAGINATION",
             format!("Requesting more records exceeds the `first` limit of {max} records."),
         )
+    }
+}
+
+fn thread_field(thread: &Thread, name: &str) -> Value {
+    match name {
+        "isResolved" => json!(thread.resolved),
+        "isOutdated" => json!(thread.outdated),
+        "path" => json!(thread.path),
+        "line" => json!(thread.line),
+        _ => json!(format!("PRRT_{}", thread.id)),
     }
 }

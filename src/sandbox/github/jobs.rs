@@ -103,7 +103,7 @@ impl Inner {
             };
             json!({
                 "id": run.id * 100 + place as u64, "run_id": run.id, "run_attempt": run.attempt,
-                "name": job.name.as_ref().unwrap_or(&job.id), "head_sha": run.sha, "head_branch": run.branch,
+                "name": read("name").unwrap_or_else(|| job.id.clone()), "head_sha": run.sha, "head_branch": run.branch,
                 "workflow_name": run.workflow_name, "status": status.word(), "conclusion": conclusion,
                 "created_at": clock::iso_seconds(run.at), "started_at": started, "completed_at": read("finished"),
                 "url": format!("{}/repos/{}/{}/actions/jobs/{}", self.api, at.owner, at.name, run.id * 100 + place as u64),

@@ -19,6 +19,7 @@ mod model;
 mod pulls;
 mod repo;
 mod rest;
+mod reviewers;
 mod shapes;
 
 use std::collections::HashMap;
@@ -30,7 +31,8 @@ use std::time::Duration;
 use serde_json::json;
 
 pub use self::git::CommitSnapshot;
-pub use self::repo::{CheckReport, CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
+pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
+pub use self::reviewers::CheckReport;
 
 use self::ci::Foreman;
 use self::git::Git;
@@ -71,6 +73,8 @@ pub(crate) struct Inner {
     quota: Mutex<Quota>,
     /// Short-lived addresses of logs: secret, then where it leads and until when.
     downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
+    /// Whom to tell of pushes, by repository.
+    watchers: Mutex<Vec<(String, reviewers::Watcher)>>,
 }
 
 /// How slow the host is about runs.
@@ -114,6 +118,7 @@ impl GitHub {
                 reset: 0,
             }),
             downloads: Mutex::default(),
+            watchers: Mutex::default(),
             dir,
             api,
             server,
@@ -232,16 +237,25 @@ fn search_path() -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Puts the tools that jobs call by name into a folder: this program, and the agent it plays.
-pub(crate) fn install_tools(dir: &Path, program: &Path, scripts: &Path) -> anyhow::Result<()> {
+/// Puts the tools that jobs call by name into a folder: this program, and the agent it plays, or
+/// real agents in its place.
+pub(crate) fn install_tools(
+    dir: &Path,
+    program: &Path,
+    scripts: &Path,
+    agents: Option<&Path>,
+) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(dir)?;
-    let link = dir.join("agent-implement");
-    if link.symlink_metadata().is_ok() {
-        std::fs::remove_file(&link)?;
-    }
     let program = &std::path::absolute(program)?;
-    std::os::unix::fs::symlink(program, &link)?;
+    link(program, &dir.join("agent-implement"))?;
+    if let Some(agents) = agents {
+        for agent in std::fs::read_dir(agents)? {
+            let agent = agent?;
+            link(&agent.path(), &dir.join(agent.file_name()))?;
+        }
+        return Ok(());
+    }
     let quoted = |path: &Path| ci::expr::quoted(&path.to_string_lossy());
     let claude = format!(
         "#!/bin/sh\nexec {} scripted-agent --scripts {} \"$@\"\n",
@@ -252,4 +266,12 @@ pub(crate) fn install_tools(dir: &Path, program: &Path, scripts: &Path) -> anyho
     std::fs::write(&beside, claude)?;
     std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755))?;
     Ok(std::fs::rename(beside, dir.join("claude"))?)
+}
+
+/// Links to a file, instead of to what the link led to before.
+fn link(file: &Path, link: &Path) -> anyhow::Result<()> {
+    if link.symlink_metadata().is_ok() {
+        std::fs::remove_file(link)?;
+    }
+    Ok(std::os::unix::fs::symlink(file, link)?)
 }

@@ -32,8 +32,11 @@ pub(crate) struct Repo {
     pub pulls: Vec<Pull>,
     pub comments: Vec<Comment>,
     pub reviews: Vec<Review>,
+    pub threads: Vec<Thread>,
     pub runs: Vec<Run>,
     pub checks: Vec<Check>,
+    /// Off in a new repository, as at the host.
+    pub actions_open_pulls: bool,
     pub last_number: u64,
 }
 
@@ -84,6 +87,20 @@ pub(crate) struct Review {
     pub at: i64,
 }
 
+/// A conversation at a line, by what it began with.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Thread {
+    pub id: u64,
+    pub number: u64,
+    pub author: String,
+    pub path: String,
+    pub line: u64,
+    pub body: String,
+    pub resolved: bool,
+    /// The line has changed since.
+    pub outdated: bool,
+}
+
 /// A check run or, with an empty app, a commit status.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Check {
@@ -94,6 +111,8 @@ pub(crate) struct Check {
     pub status: String,
     pub conclusion: Option<String>,
     pub summary: String,
+    #[serde(default)]
+    pub text: String,
     pub at: i64,
 }
 

@@ -32,11 +32,22 @@ impl Inner {
         for (number, head, known) in open.unwrap_or_default() {
             match git.branch(&head) {
                 Some(sha) if sha != known => {
+                    self.outdate(at, number, &git.changes(&known, &sha).unwrap_or_default());
                     self.change_pull(at, number, |pull| pull.head_sha = sha)
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Marks conversations at files that have changed; the host looks at the lines.
+    fn outdate(&self, at: &Place<'_>, number: u64, changes: &[Changed]) {
+        self.shelf.change(|model| {
+            let threads = model.repo(at.owner, at.name).threads.iter_mut();
+            for thread in threads.filter(|thread| thread.number == number) {
+                thread.outdated |= changes.iter().any(|change| change.path == thread.path);
+            }
+        });
     }
 
     pub fn change_pull(&self, at: &Place<'_>, number: u64, edit: impl FnOnce(&mut Pull)) {
@@ -116,6 +127,11 @@ impl Call<'_> {
 
     pub fn create_pull(&self, at: &Place<'_>) -> Answer {
         self.need(at, "pull_requests", "write")?;
+        let of_a_job = self.token()?.run.is_some();
+        if of_a_job && !self.read(at, |repo| repo.actions_open_pulls)? {
+            let refusal = "GitHub Actions is not permitted to create or approve pull requests.";
+            return Err(refuse(403, refusal));
+        }
         let head = self.text("head").unwrap_or_default();
         let head = head
             .strip_prefix(&format!("{}:", at.owner))

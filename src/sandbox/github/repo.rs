@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Inner;
 use super::git::{CommitSnapshot, Git};
-use super::model::{Check, Merge, Model};
+use super::model::{Merge, Model};
 use super::rest::Place;
 use crate::sandbox::clock;
 
@@ -17,9 +17,9 @@ const PERSON: (&str, &str) = ("Robin Example", "robin@sandbox.example");
 /// One repository by its address, there or not. Each verb is stored before it returns.
 #[derive(Clone)]
 pub struct Repo {
-    host: Arc<Inner>,
-    owner: String,
-    name: String,
+    pub(super) host: Arc<Inner>,
+    pub(super) owner: String,
+    pub(super) name: String,
 }
 
 /// A workflow run as it stands.
@@ -60,17 +60,6 @@ pub struct CommentSnapshot {
     pub body: String,
 }
 
-/// A check run to be reported by a test. With an empty `app` it is a commit status, whose
-/// conclusion is its state.
-#[derive(Clone, Copy, Debug)]
-pub struct CheckReport<'a> {
-    pub name: &'a str,
-    pub app: &'a str,
-    /// `None` while it runs.
-    pub conclusion: Option<&'a str>,
-    pub summary: &'a str,
-}
-
 impl Repo {
     pub(super) fn new(host: Arc<Inner>, owner: &str, name: &str) -> Self {
         Self {
@@ -85,18 +74,18 @@ impl Repo {
         format!("{}/{}", self.owner, self.name)
     }
 
-    fn at(&self) -> Place<'_> {
+    pub(super) fn at(&self) -> Place<'_> {
         Place {
             owner: &self.owner,
             name: &self.name,
         }
     }
 
-    fn git(&self) -> Git {
+    pub(super) fn git(&self) -> Git {
         self.host.git(&self.owner, &self.name)
     }
 
-    fn edit<R>(&self, edit: impl FnOnce(&mut Model) -> R) -> R {
+    pub(super) fn edit<R>(&self, edit: impl FnOnce(&mut Model) -> R) -> R {
         self.host.shelf.commit(edit)
     }
 
@@ -157,6 +146,12 @@ impl Repo {
         self
     }
 
+    /// Switches on that workflows may open pull requests with their own token.
+    pub fn let_actions_open_pulls(&self) -> &Self {
+        self.edit(|model| model.repo(&self.owner, &self.name).actions_open_pulls = true);
+        self
+    }
+
     /// Sets an Actions variable.
     pub fn variable(&self, name: &str, value: &str) -> &Self {
         self.edit(|model| {
@@ -173,6 +168,23 @@ impl Repo {
             repo.people.insert(login.to_owned(), role.to_owned());
         });
         self
+    }
+
+    /// Lets a run's time be up, so that the host ends it.
+    pub fn time_out(&self, id: u64) {
+        self.edit(|model| {
+            if let Some(run) = model.repo(&self.owner, &self.name).run_mut(id) {
+                run.timeout_ms = 0;
+            }
+        });
+    }
+
+    /// Deletes a run and its log, as a person may.
+    pub fn delete_run(&self, id: u64) {
+        self.edit(|model| {
+            let runs = &mut model.repo(&self.owner, &self.name).runs;
+            runs.retain(|run| run.id != id);
+        });
     }
 
     /// Oldest first.
@@ -265,50 +277,6 @@ impl Repo {
         let id = self.host.add_comment(&self.at(), number, login, body);
         self.edit(|_| ());
         id
-    }
-
-    /// Reviews a pull request as a person: `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
-    pub fn review(&self, number: u64, login: &str, state: &str, body: &str) -> u64 {
-        let id = self.host.add_review(&self.at(), number, login, state, body);
-        self.edit(|_| ());
-        id
-    }
-
-    /// Reports a check on a commit (a SHA or a branch), in place of the app's last one of that name.
-    pub fn check(&self, commit: &str, report: CheckReport<'_>) -> anyhow::Result<()> {
-        let sha = self
-            .git()
-            .rev(commit)
-            .ok_or_else(|| anyhow!("no commit {commit}"))?;
-        self.edit(|model| {
-            let id = model.next_id();
-            let repo = model.repo(&self.owner, &self.name);
-            repo.checks.retain(|check| {
-                !(check.sha == sha && check.name == report.name && check.app == report.app)
-            });
-            let status = if report.conclusion.is_some() {
-                "completed"
-            } else {
-                "in_progress"
-            };
-            let pending = report.app.is_empty().then_some("pending");
-            let status = report
-                .conclusion
-                .or(pending)
-                .filter(|_| report.app.is_empty())
-                .unwrap_or(status);
-            repo.checks.push(Check {
-                id,
-                sha,
-                name: report.name.to_owned(),
-                app: report.app.to_owned(),
-                status: status.to_owned(),
-                conclusion: report.conclusion.map(str::to_owned),
-                summary: report.summary.to_owned(),
-                at: clock::now_ms(),
-            });
-        });
-        Ok(())
     }
 
     /// Merges a pull request into its base with a merge commit.

@@ -13,10 +13,14 @@ pub(crate) fn user(login: &str) -> Value {
     } else {
         "User"
     };
-    let id = login
-        .bytes()
-        .fold(7u64, |id, byte| (id * 31 + u64::from(byte)) % 100_000_000);
+    let id = id_of(login);
     json!({"login": login, "id": id, "node_id": format!("U_{id}"), "type": kind, "site_admin": false})
+}
+
+/// A number that stays with a name.
+fn id_of(name: &str) -> u64 {
+    name.bytes()
+        .fold(7u64, |id, byte| (id * 31 + u64::from(byte)) % 100_000_000)
 }
 
 impl Inner {
@@ -152,8 +156,8 @@ impl Inner {
             "id": check.id, "name": check.name, "head_sha": check.sha, "status": check.status,
             "conclusion": check.conclusion, "started_at": iso(check.at),
             "completed_at": check.conclusion.as_ref().map(|_| iso(check.at)),
-            "output": {"title": check.name, "summary": check.summary, "text": null, "annotations_count": 0},
-            "app": {"id": 1, "slug": check.app, "name": check.app},
+            "output": {"title": check.name, "summary": check.summary, "text": check.text, "annotations_count": 0},
+            "app": {"id": id_of(&check.app), "slug": check.app, "name": check.app},
         })
     }
 }

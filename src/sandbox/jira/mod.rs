@@ -171,6 +171,7 @@ impl Jira {
                 &json!({"baseUrl": self.0.base, "version": "1001.0.0-SNAPSHOT", "deploymentType": "Cloud"}),
             ),
             ("POST", ["search", "jql"]) => self.search(&body),
+            ("POST", ["issue", "bulkfetch"]) => self.bulk_fetch(&body),
             ("POST", ["jql", "parse"]) => self.parse(request, &body),
             ("GET", ["field"]) => shelf.read(meta::fields),
             ("GET", ["field", id, "context"]) => self.as_admin(|model| meta::contexts(model, id)),

@@ -7,6 +7,9 @@ use super::model::{Model, PRIORITIES, STATUSES, Writer};
 use super::{Jira, field_refusal, meta, moment, refusal, talk};
 use crate::sandbox::http::{Reply, Request};
 
+/// How many issues may be fetched at once.
+const BULK_MAX: usize = 100;
+
 /// What a search's body may hold.
 const SEARCH_FIELDS: [&str; 9] = [
     "jql",
@@ -95,6 +98,29 @@ impl Jira {
             page["nextPageToken"] = (from + size).to_string().into();
         }
         Reply::json(200, &page)
+    }
+
+    /// Issues that are not there are left out without a word.
+    pub(super) fn bulk_fetch(&self, body: &Value) -> Reply {
+        let strings = |name: &str| -> Vec<String> {
+            let items = body[name].as_array().into_iter().flatten();
+            items
+                .filter_map(|item| Some(item.as_str()?.to_owned()))
+                .collect()
+        };
+        let (asked, fields) = (strings("issueIdsOrKeys"), strings("fields"));
+        if asked.is_empty() || asked.len() > BULK_MAX {
+            return refusal(400, "issueIdsOrKeys must hold between 1 and 100 items.");
+        }
+        let names: Vec<&str> = fields.iter().map(String::as_str).collect();
+        self.0.shelf.read(|model| {
+            let found = asked.iter().filter_map(|id| model.find_issue(id));
+            let shown = found.map(|at| self.issue_json(model, at, &names, false));
+            Reply::json(
+                200,
+                &json!({"issues": shown.collect::<Vec<_>>(), "issueErrors": []}),
+            )
+        })
     }
 
     pub(super) fn parse(&self, request: &Request, body: &Value) -> Reply {

@@ -82,6 +82,11 @@ impl Player<'_, '_> {
                 std::thread::sleep(Duration::from_secs(3600));
             },
             Step::Sleep { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+            Step::WaitFor { file } => {
+                while !file.exists() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
             Step::PrintEnv { file } => {
                 let lines = self
                     .env

@@ -84,6 +84,10 @@ pub enum Step {
     Sleep {
         ms: u64,
     },
+    /// Goes on once this file is there.
+    WaitFor {
+        file: PathBuf,
+    },
 }
 
 /// One verdict of the agent as reviewer; `None` is a reviewer that gives no readable one.
@@ -210,6 +214,10 @@ impl Step {
             status,
             message: message.into(),
         }
+    }
+
+    pub fn wait_for(file: impl Into<PathBuf>) -> Self {
+        Self::WaitFor { file: file.into() }
     }
 
     pub fn print_env(file: impl Into<PathBuf>) -> Self {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sandbox::stories::{self, Tracker};
 use crate::sandbox::{Fault, Vendor};
 
 #[tokio::test]
@@ -29,39 +30,49 @@ async fn faults_strike_before_or_after_the_effect() {
     assert_eq!(again.chat().messages().len(), 2);
 }
 
+const IMPLEMENT: (&str, &str) = (".github/workflows/agent-implement.yml", WORKFLOW);
+
 #[tokio::test]
 async fn the_demo_is_seeded_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
-    let workflows = [(".github/workflows/agent-implement.yml", WORKFLOW)];
-    let demo = crate::sandbox::stories::demo(&town, &workflows).unwrap();
-    let head = demo.repo.branch_head("main");
-    crate::sandbox::stories::demo(&town, &workflows).unwrap();
-    assert_eq!(demo.repo.branch_head("main"), head);
-    assert_eq!(town.linear().issues().len(), 3);
-    assert_eq!(town.linear().issue("DEMO-1").labels(), ["Agent-Implement"]);
-    assert_eq!(town.linear().issue("PLAN-1").labels(), ["Agent-Implement"]);
+    for tracker in [Tracker::Linear, Tracker::Jira] {
+        let dir = tempfile::tempdir().unwrap();
+        let town = town(dir.path()).await;
+        let repo = stories::demo(&town, tracker, &[IMPLEMENT]).unwrap();
+        let head = repo.branch_head("main");
+        let before = flagged(&town);
+        assert_eq!(before.len(), 4, "{before:?}");
+        stories::demo(&town, tracker, &[IMPLEMENT]).unwrap();
+        assert_eq!(repo.branch_head("main"), head);
+        assert_eq!(flagged(&town), before);
+    }
 }
 
 #[tokio::test]
-async fn a_demo_of_the_time_before_planning_gets_the_new_half_only() {
+async fn a_demo_of_an_older_version_gets_what_is_new() {
     let dir = tempfile::tempdir().unwrap();
     let town = town(dir.path()).await;
-    let workflows = [(".github/workflows/agent-implement.yml", WORKFLOW)];
-    let demo = crate::sandbox::stories::demo(&town, &workflows).unwrap();
-    town.linear()
-        .issue("DEMO-1")
-        .remove_label("Agent-Implement");
-    std::fs::remove_file(town.dir().join("demo-planning-is-seeded")).unwrap();
-    let more = [
-        workflows[0],
-        (
-            ".github/workflows/agent-plan.yml",
-            "on: workflow_dispatch\n",
-        ),
-    ];
-    crate::sandbox::stories::demo(&town, &more).unwrap();
-    assert!(demo.repo.file_at("main", more[1].0).is_some());
-    assert_eq!(town.linear().issues().len(), 3);
-    assert!(town.linear().issue("DEMO-1").labels().is_empty());
+    let repo = stories::demo(&town, Tracker::Linear, &[IMPLEMENT]).unwrap();
+    for key in ["DEMO-1", "PLAN-1"] {
+        town.linear().issue(key).remove_label("Agent-Implement");
+    }
+    std::fs::remove_file(town.dir().join("demo-PLAN-1-is-on-Linear")).unwrap();
+    let path = ".github/workflows/agent-plan.yml";
+    let more = [IMPLEMENT, (path, "on: workflow_dispatch\n")];
+    stories::demo(&town, Tracker::Linear, &more).unwrap();
+    assert!(repo.file_at("main", path).is_some());
+    assert_eq!(flagged(&town), ["DEMO-2", "DEMO-3", "PLAN-1"]);
+}
+
+/// The demo's tickets that ask for a run, on either tracker.
+fn flagged(town: &Town) -> Vec<&'static str> {
+    let keys = stories::DEMO_TICKETS.iter().map(|ticket| ticket.key);
+    let is_flagged = |key: &&str| {
+        let ready = town.jira().issue(key).snapshot();
+        town.linear().issue(key).labels() == ["Agent-Implement"]
+            || ready.is_some_and(|ticket| {
+                ticket.status.as_deref() == Some("Ready")
+                    && ticket.repo.as_deref() == Some("greeter")
+            })
+    };
+    keys.filter(is_flagged).collect()
 }

@@ -73,6 +73,11 @@ impl Attempt<'_> {
             .collect::<Result<Vec<_>, String>>()
             .map_err(|e| anyhow!(e))?;
         fs::write(dir.join("id"), &job.id)?;
+        let name = job.name.as_ref().unwrap_or(&job.id);
+        fs::write(
+            dir.join("name"),
+            contexts.fill(name).map_err(|e| anyhow!(e))?,
+        )?;
         fs::write(dir.join("env"), nul_lines(&env))?;
         fs::write(dir.join("outputs"), nul_lines(&outputs))?;
         fs::write(dir.join("needs"), job.needs.join("\n") + "\n")?;

@@ -129,7 +129,13 @@ impl Inner {
         let now = clock::now_ms();
         let dir = self.attempt_dir(run.id, run.attempt);
         if let Ok(conclusion) = std::fs::read_to_string(dir.join("exit")) {
-            return Due::Finish(conclusion);
+            // Whatever the job made of being asked to end, it was cancelled.
+            let was_cancelled = dir.join("terminated").exists();
+            return Due::Finish(if was_cancelled {
+                "cancelled".into()
+            } else {
+                conclusion
+            });
         }
         let claimed = dir.join("claim").exists();
         match (process::player(&dir), run.cancelled) {
