@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::domain::effect::ChatMessage;
 use crate::domain::secret::Secret;
-use crate::wire::{Client, Method, Request, VendorError};
+use crate::wire::{Client, Method, Quota, Request, VendorError};
 
 /// What Slack takes in a header, a section's text, and one of its fields. (contracts)
 const SLACK_SECTION: usize = 3_000;
@@ -41,6 +41,11 @@ pub struct Chat {
 impl Chat {
     pub fn new(wire: Client, url: Secret, kind: ChatKind) -> Self {
         Self { wire, url, kind }
+    }
+
+    /// What is left of the webhook's allowance.
+    pub fn quota(&self) -> Quota {
+        self.wire.quota()
     }
 
     /// Posts a message. The services take no id from us: repeated after a lost answer, it may

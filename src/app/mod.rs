@@ -1,5 +1,6 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod probes;
 mod pulse;
 mod sightings;
 
@@ -22,6 +23,7 @@ use crate::store::Store;
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
 
@@ -37,6 +39,8 @@ pub struct Handles {
     pub ticketing: Vec<Account>,
     pub github: Option<GitHub>,
     pub chat: Option<Chat>,
+    /// Asks ourselves at the address that runs are given.
+    pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
     pub redactor: Redactor,
@@ -45,6 +49,7 @@ pub struct Handles {
     pub bells: Bells,
     pub pulse: Pulse,
     pub sightings: Sightings,
+    pub probes: Probes,
 }
 
 impl Deref for App {
@@ -55,11 +60,13 @@ impl Deref for App {
     }
 }
 
-/// Waking a task before its period is over.
+/// Waking a task before its period is over, and whoever waits for what is owed.
 #[derive(Default)]
 pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
+    /// Rung for all that wait, when it is noted what came of trying an effect.
+    pub settled: Notify,
 }
 
 /// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
@@ -127,6 +134,7 @@ impl App {
             Some(notify) => Some(Chat::new(client("chat")?, notify.url.clone(), notify.kind)),
             None => None,
         };
+        let callback = client("the callback address")?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
@@ -135,12 +143,14 @@ impl App {
             ticketing,
             github,
             chat,
+            callback,
             redactor,
             pace: setting.pace,
             crash: setting.crash,
             bells: Bells::default(),
             pulse: Pulse::default(),
             sightings: Sightings::default(),
+            probes: Probes::default(),
         })))
     }
 

@@ -64,8 +64,15 @@ impl Sightings {
         self.lock().systems.entry(system).or_default().failure = Some(failure);
     }
 
-    pub fn count(&self, in_progress: BTreeMap<TeamKey, u32>) {
-        self.lock().in_progress = in_progress;
+    /// Counts what is in progress among all issues in sight.
+    pub fn count(
+        &self,
+        count: impl FnOnce(&mut dyn Iterator<Item = &FlaggedIssue>) -> BTreeMap<TeamKey, u32>,
+    ) {
+        let mut seen = self.lock();
+        let sighted = seen.systems.values().flat_map(|system| &system.issues);
+        let in_progress = count(&mut sighted.map(|sighted| &sighted.issue));
+        seen.in_progress = in_progress;
     }
 
     /// The last look at each system that was asked at all.

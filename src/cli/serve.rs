@@ -100,6 +100,7 @@ fn summarise(app: &App, listener: &TcpListener) {
         jira = on(config.jira.is_some(), "off (set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN)"),
         github = on(config.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
         callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
+        webhook = on(config.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
         chat = on(config.notify.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
         version = env!("CARGO_PKG_VERSION"),
         "Agent Implement is running."

@@ -39,6 +39,10 @@ pub struct Config {
     /// Without a trailing slash.
     pub callback_base_url: Option<String>,
     pub runner_token_secret: Option<Secret>,
+    /// None switches the repository host's webhooks off.
+    pub scm_webhook_secret: Option<Secret>,
+    /// None switches the gap-fill trigger off.
+    pub gap_fill_trigger_secret: Option<Secret>,
     pub linear: Option<Linear>,
     pub jira: Option<Jira>,
     pub github: Option<GitHub>,
@@ -108,6 +112,11 @@ impl Config {
         };
         let admin_access_code = secret("ADMIN_ACCESS_CODE", given.admin_access_code.clone());
         let runner_token_secret = secret("RUNNER_TOKEN_SECRET", given.runner_token_secret.clone());
+        let scm_webhook_secret = secret("SCM_WEBHOOK_SECRET", given.scm_webhook_secret.clone());
+        let gap_fill_trigger_secret = secret(
+            "GAP_FILL_TRIGGER_SECRET",
+            given.gap_fill_trigger_secret.clone(),
+        );
         let ticketing = TicketingSecrets {
             linear_key: secret("LINEAR_API_KEY", given.linear_api_key.clone()),
             linear_client: secret("LINEAR_CLIENT_SECRET", given.linear_client_secret.clone()),
@@ -159,6 +168,8 @@ impl Config {
             callback_base_url: check
                 .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
             runner_token_secret,
+            scm_webhook_secret,
+            gap_fill_trigger_secret,
             linear,
             jira,
             github: check.github(
@@ -219,6 +230,14 @@ impl Config {
                 "RUNNER_TOKEN_SECRET",
                 mask(self.runner_token_secret.is_some()),
             ),
+            (
+                "SCM_WEBHOOK_SECRET",
+                mask(self.scm_webhook_secret.is_some()),
+            ),
+            (
+                "GAP_FILL_TRIGGER_SECRET",
+                mask(self.gap_fill_trigger_secret.is_some()),
+            ),
             ("GITHUB_APP_ID", plain(app)),
             ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
             ("GITHUB_TOKEN", mask(self.github.is_some() && app.is_none())),
@@ -273,6 +292,8 @@ impl Config {
         [
             self.admin_access_code.as_ref(),
             self.runner_token_secret.as_ref(),
+            self.scm_webhook_secret.as_ref(),
+            self.gap_fill_trigger_secret.as_ref(),
             self.linear.as_ref().map(Linear::secret),
             self.jira.as_ref().map(Jira::secret),
             github,

@@ -36,6 +36,22 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub runner_token_secret: Option<String>,
+    /// Secret that the repository host signs its webhooks with; unset switches them off.
+    #[arg(
+        long,
+        env = "SCM_WEBHOOK_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub scm_webhook_secret: Option<String>,
+    /// Bearer secret of the gap-fill trigger; unset switches it off.
+    #[arg(
+        long,
+        env = "GAP_FILL_TRIGGER_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub gap_fill_trigger_secret: Option<String>,
     /// API key of Linear.
     #[arg(
         long,

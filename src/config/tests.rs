@@ -94,11 +94,13 @@ fn effective_values_hide_every_secret() {
         "--admin-access-code=topsecret",
         "--github-token=ghp_topsecret",
         "--linear-api-key=lin_topsecret",
+        "--scm-webhook-secret=hook_topsecret",
+        "--gap-fill-trigger-secret=gap_topsecret",
     ];
     let config = read(&flags, &[]).unwrap();
     let shown = format!("{:?} {config:?}", config.effective());
     assert!(!shown.contains("topsecret"), "{shown}");
-    assert_eq!(config.secrets().len(), 3);
+    assert_eq!(config.secrets().len(), 5);
 }
 
 #[test]

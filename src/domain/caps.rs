@@ -34,6 +34,13 @@ pub const MAX_RUN_COMMENTS: usize = 10;
 /// Bytes of one such comment; what is over is cut, with a mark.
 pub const MAX_COMMENT_BYTES: usize = 20_000;
 
+/// Bytes of a patch that goes with a result.
+pub const MAX_PATCH_BYTES: usize = 200_000;
+
+/// Bytes of what an operator asks of a run on a pull request; what is over is cut, with a mark. The
+/// description of the ticket gives way to it in a dispatch, so it must leave room.
+pub const MAX_INSTRUCTION_BYTES: usize = 10_000;
+
 /// Bytes of the plan that an implementation run is shown.
 pub const MAX_PLANNING_CONTEXT: usize = 40_000;
 

@@ -4,8 +4,7 @@
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
 use super::caps;
-use super::effect::ChatMessage;
-use super::issue::Phase;
+use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
 use super::report::FailureCode;
 
@@ -25,28 +24,29 @@ pub fn pull_request_opened(pull: &PullRef) -> String {
     format!("Pull request opened: [#{}]({})", pull.number, pull.url)
 }
 
+/// Findings that nobody reported stand in the pull request alone.
 pub fn review_unresolved(unresolved: &[String]) -> String {
+    const HEADLINE: &str =
+        "The pull request stays a draft: its review left blocking findings open.";
+    if unresolved.is_empty() {
+        return format!("{HEADLINE} It lists them.");
+    }
     let findings: Vec<String> = unresolved
         .iter()
         .map(|finding| format!("- {}", neutral(finding)))
         .collect();
-    format!(
-        "The pull request stays a draft: its review left blocking findings open.\n\n{}",
-        findings.join("\n")
-    )
+    format!("{HEADLINE}\n\n{}", findings.join("\n"))
 }
 
-/// `Planning failed: {reason}` or `Implementation failed: {reason}`, or the guardrail's own words.
-pub fn failed(phase: Phase, code: Option<FailureCode>, reason: &str) -> String {
+/// `Planning failed: {reason}`, `Implementation failed: {reason}` and so on, or the guardrail's own
+/// words.
+pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
     let reason = neutral(reason);
     if code == Some(FailureCode::SensitiveFilesBlocked) {
         let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
         return format!("{GUARDRAIL_HEADING}\n\n{details}");
     }
-    match phase {
-        Phase::Planning => format!("Planning failed: {reason}"),
-        Phase::Implementation => format!("Implementation failed: {reason}"),
-    }
+    format!("{} failed: {reason}", run_name(kind))
 }
 
 /// The end of a run's log under its label.
@@ -56,30 +56,6 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
         label.as_str(),
         fenced(&stripped(excerpt))
     )
-}
-
-/// What a log excerpt is labelled with. (spec: *Ticket comments posted*)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogLabel {
-    ContainerFailed,
-    ContainerTimeout,
-    MachineTimeout,
-    PostPushReviewNotApproved,
-    PrNotFound,
-    SessionFailed,
-}
-
-impl LogLabel {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogLabel::ContainerFailed => "container_failed",
-            LogLabel::ContainerTimeout => "container_timeout",
-            LogLabel::MachineTimeout => "machine_timeout",
-            LogLabel::PostPushReviewNotApproved => "post_push_review_not_approved",
-            LogLabel::PrNotFound => "pr_not_found",
-            LogLabel::SessionFailed => "session_failed",
-        }
-    }
 }
 
 pub fn parked(failures: u32) -> String {
@@ -245,7 +221,8 @@ pub fn stripped(text: &str) -> String {
         .collect()
 }
 
-fn is_visible(character: char) -> bool {
+/// Whether a reader sees a character.
+pub(super) fn is_visible(character: char) -> bool {
     !character.is_control()
         && !matches!(
             character,
@@ -275,17 +252,21 @@ mod tests {
     #[test]
     fn failures_read_as_the_spec_words_them() {
         assert_eq!(
-            failed(Phase::Planning, None, "no plan"),
+            failed(JobKind::Planning, None, "no plan"),
             "Planning failed: no plan"
         );
         assert_eq!(
-            failed(Phase::Implementation, None, "it broke"),
+            failed(JobKind::Implementation, None, "it broke"),
             "Implementation failed: it broke"
+        );
+        assert_eq!(
+            failed(JobKind::GapFill, None, "@all"),
+            format!("Gap fill failed: @{WORD_JOINER}all")
         );
         let blocked = "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n- .env: environment and config file";
         assert_eq!(
             failed(
-                Phase::Implementation,
+                JobKind::Implementation,
                 Some(FailureCode::SensitiveFilesBlocked),
                 blocked
             ),

@@ -11,6 +11,7 @@
 //! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id, looked for before any retry |
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
 //! | draft flag | it is set, not toggled |
+//! | log excerpt | it is a ticket comment |
 //! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,13 @@ pub enum Effect {
     TicketComment {
         issue: IssueRef,
         body: String,
+    },
+    /// The end of a run's log as a comment on its ticket, once the run is over.
+    LogExcerpt {
+        issue: IssueRef,
+        repo: Repo,
+        run: RunHandle,
+        label: LogLabel,
     },
     PullComment {
         repo: Repo,
@@ -94,6 +102,31 @@ pub enum PullCommentStyle {
     Pinned { name: String },
 }
 
+/// What a log excerpt is labelled with. (spec: *Ticket comments posted*)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLabel {
+    ContainerFailed,
+    ContainerTimeout,
+    MachineTimeout,
+    PostPushReviewNotApproved,
+    PrNotFound,
+    SessionFailed,
+}
+
+impl LogLabel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogLabel::ContainerFailed => "container_failed",
+            LogLabel::ContainerTimeout => "container_timeout",
+            LogLabel::MachineTimeout => "machine_timeout",
+            LogLabel::PostPushReviewNotApproved => "post_push_review_not_approved",
+            LogLabel::PrNotFound => "pr_not_found",
+            LogLabel::SessionFailed => "session_failed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Draft {
@@ -122,13 +155,17 @@ impl Effect {
     /// side.
     pub fn lane(&self) -> String {
         match self {
+            // Work on an open pull request changes nothing on the ticket, so it need not wait for
+            // what the ticket is owed.
+            Effect::StartRun { job, brief, .. } if brief.pr_number.is_some() => run_lane(job),
             Effect::StartRun { issue, .. }
             | Effect::MoveMarker { issue, .. }
-            | Effect::TicketComment { issue, .. } => ticket_lane(issue),
+            | Effect::TicketComment { issue, .. }
+            | Effect::LogExcerpt { issue, .. } => ticket_lane(issue),
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
                 format!("pull:{repo}#{number}")
             }
-            Effect::EndRun { job, .. } => format!("run:{job}"),
+            Effect::EndRun { job, .. } => run_lane(job),
             Effect::Chat { .. } => "chat".to_owned(),
         }
     }
@@ -140,11 +177,16 @@ impl Effect {
             Effect::EndRun { .. } => "end run",
             Effect::MoveMarker { .. } => "move marker",
             Effect::TicketComment { .. } => "comment on ticket",
+            Effect::LogExcerpt { .. } => "log excerpt on ticket",
             Effect::PullComment { .. } => "comment on pull request",
             Effect::SetDraft { .. } => "set draft flag",
             Effect::Chat { .. } => "chat message",
         }
     }
+}
+
+fn run_lane(job: &JobId) -> String {
+    format!("run:{job}")
 }
 
 /// The lane of everything that a ticket is owed.

@@ -63,6 +63,20 @@ string_id!(
     IssueKey
 );
 
+impl IssueKey {
+    /// Reads a key as a stranger gave it: letters, digits and `_`, a `-` and a number. Nothing else
+    /// is a key in any system, or may get into a query.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (project, number) = text.trim().rsplit_once('-')?;
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let is_key = project.starts_with(|c: char| c.is_ascii_alphabetic())
+            && project.chars().all(is_word)
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_key.then(|| Self(format!("{project}-{number}")))
+    }
+}
+
 /// A repository on the host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Repo {
@@ -89,5 +103,36 @@ impl Repo {
 impl fmt::Display for Repo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_looks_like_a_key_is_one() {
+        for (text, key) in [
+            ("ENG-1", "ENG-1"),
+            (" eng-42 ", "eng-42"),
+            ("A_B2-7", "A_B2-7"),
+        ] {
+            assert_eq!(IssueKey::parse(text), Some(key.into()));
+        }
+        for text in [
+            "",
+            "ENG",
+            "ENG-",
+            "-1",
+            "1-1",
+            "ENG-1a",
+            "ENG--1",
+            "E NG-1",
+            "ENG-1 OR 1",
+            "É-1",
+            "ENG-1\" OR key = \"X-1",
+        ] {
+            assert_eq!(IssueKey::parse(text), None, "{text:?}");
+        }
     }
 }

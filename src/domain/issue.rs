@@ -91,6 +91,16 @@ pub struct FlaggedIssue {
     pub related: Related,
 }
 
+/// An issue that somebody named, in whatever state it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedIssue {
+    pub issue: IssueRef,
+    /// The mapping that owns it.
+    pub team: TeamKey,
+    pub description: String,
+    pub related: Related,
+}
+
 /// Where people have an issue on their own board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

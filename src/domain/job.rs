@@ -44,6 +44,9 @@ pub struct Job {
     /// The host's own word for how the run ended.
     #[serde(default)]
     pub conclusion: Option<String>,
+    /// The HTTP status with which the host refused to start the run, if it did.
+    #[serde(default)]
+    pub refused_with: Option<u16>,
     pub reserved_at: Timestamp,
     #[serde(default)]
     pub dispatched_at: Option<Timestamp>,
@@ -193,7 +196,7 @@ pub enum RunHandle {
     Container { id: String },
 }
 
-/// A pull request that a run opened.
+/// A pull request that a run opened, or works on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRef {
     pub number: u64,
@@ -225,19 +228,27 @@ impl Job {
         }
     }
 
-    /// The deadline that has passed by `now`, if any. A job that is still reserved has none: its
-    /// start is an effect that is retried and given up by itself.
+    /// Whether the run should have shown up by `now`. A job that is still reserved waits for
+    /// nothing: its start is an effect that is retried and given up by itself.
+    pub fn is_lost(&self, now: Timestamp) -> bool {
+        self.state == JobState::Dispatched
+            && self.run.is_none()
+            && self.age(now) >= Some(caps::RUN_LINK_TIMEOUT)
+    }
+
+    /// The time budget that the run has used up by `now`, if it is still at work.
     pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {
-        let dispatched_at = self.dispatched_at.filter(|_| self.is_active())?;
-        let age = now.since(dispatched_at);
-        if self.run.is_none() && self.state == JobState::Dispatched && age >= caps::RUN_LINK_TIMEOUT
-        {
-            return Some(TimeoutReason::RunNotFound);
-        }
-        (age >= self.time_budget()).then_some(match self.runner {
+        let at_work = self.is_active() && self.run_ended_at.is_none();
+        let over = at_work && self.age(now) >= Some(self.time_budget());
+        over.then_some(match self.runner {
             RunnerKind::Ci => TimeoutReason::TimedOut,
             RunnerKind::Vm => TimeoutReason::MachineTimeout,
             RunnerKind::Local => TimeoutReason::ContainerTimeout,
         })
+    }
+
+    /// Time since the dispatch.
+    fn age(&self, now: Timestamp) -> Option<Duration> {
+        Some(now.since(self.dispatched_at?))
     }
 }

@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::caps;
+
 /// What a run does; a token is good for one of these only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -110,6 +112,9 @@ pub struct ResultReport {
     pub unresolved: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Work that could not be pushed, as git applies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
 }
@@ -179,6 +184,9 @@ impl ResultReport {
             failure_code: details.read("failureCode"),
             unresolved: details.read("unresolved").unwrap_or_default(),
             usage: details.read("usage"),
+            patch: details
+                .read::<String>("patch")
+                .filter(|patch| patch.len() <= caps::MAX_PATCH_BYTES),
             run_id: details.read("runId"),
         };
         Ok((report, details.warnings))
@@ -350,6 +358,7 @@ mod tests {
                 output_tokens: 5,
                 cost_usd: Some(0.25),
             }),
+            patch: Some("diff --git a/x b/x\n".into()),
             run_id: Some(9),
         };
         let body = serde_json::to_value(&sent).unwrap();

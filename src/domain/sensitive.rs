@@ -1,21 +1,33 @@
 //! What must never be pushed: the rules of the sensitive-file guard.
 //!
 //! Names and contents in, reasons out; reading the staged blobs is the pipeline's work. A file is
-//! judged by its name first ([`names`]) and then by the lines that a change adds to it
-//! ([`contents`]): a harmless name is no excuse for a token, and an old token elsewhere in a file is
-//! not this change's doing. A reason names the category and never the secret.
-//! (spec: *Ticket comments posted*)
+//! judged by its name first ([`names`]) and then by what a change adds to it ([`contents`], by the
+//! [`rules`]): a harmless name is no excuse for a token, and an old token elsewhere in a file is not
+//! this change's doing. A repository may permit files of its own ([`AllowList`]). A reason names the
+//! category and never the secret. (spec: *Ticket comments posted*)
 
+mod allow;
 mod contents;
+mod magic;
 mod names;
+mod plausible;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// First line of the message of a blocked push.
-pub const GUARD_TITLE: &str = "🔒 Blocked by security guardrail";
+pub use allow::{AllowList, AllowListError};
+use rules::Kind;
+
+use super::comments::{GUARDRAIL_HEADING, is_visible};
+
+/// How much of a message may files take up, in bytes? A ticket's comment holds it whole.
+const MAX_LISTED: usize = 3_400;
+
+/// How much of a path is shown, in characters? Its end tells more than its beginning.
+const MAX_PATH: usize = 200;
 
 /// The spec's five kinds of sensitive files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,20 +81,94 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A file that blocks the push.
+/// A file that blocks the push, or that a person should look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
     pub path: String,
     pub reason: Reason,
 }
 
-/// Judges one changed file: `before` and `after` are its contents on either side of the change.
-pub fn judge(path: &str, before: &[u8], after: &[u8]) -> Option<Reason> {
-    if let Some(category) = names::judge(path, after) {
-        return Some(Reason::Name(category));
+impl fmt::Display for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", shown(&self.path), self.reason)
     }
-    let added = added_lines(before, after);
-    contents::judge(path, &added).map(|(category, what)| Reason::Content(category, what))
+}
+
+/// What a file comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Passes,
+    /// Worth a person's look, and no reason to stop.
+    Warns(Reason),
+    Blocks(Reason),
+}
+
+/// Judges one changed file: `before` and `after` are its contents on either side of the change.
+pub fn judge(path: &str, before: &[u8], after: &[u8], allow: &AllowList) -> Verdict {
+    let folded = names::folded(path);
+    let decoded = magic::as_text(after);
+    let text = decoded.as_deref().unwrap_or(after);
+    let is_allowed = allow.permits(path);
+    let name = names::judge(&folded, text);
+    if let Some(category) = name.filter(|_| !is_allowed) {
+        return Verdict::Blocks(Reason::Name(category));
+    }
+    let found = if magic::is_binary(text) {
+        judge_binary(text, is_allowed)
+    } else {
+        judge_text(&folded, before, text, is_allowed)
+    };
+    let base_name = folded.rsplit('/').next().unwrap_or_default();
+    match found {
+        Verdict::Passes if names::is_data(base_name) && !is_allowed => Verdict::Warns(
+            Reason::Content(Category::Database, "possible data of a database"),
+        ),
+        found => found,
+    }
+}
+
+/// Of what is not text only key material counts: all else comes by chance in so many bytes.
+fn judge_binary(content: &[u8], is_allowed: bool) -> Verdict {
+    let found = contents::scan("", content);
+    let key = found
+        .iter()
+        .find(|finding| finding.rule.kind == Kind::PrivateKey);
+    let what = match (key, magic::key_store(content)) {
+        (Some(key), _) => key.rule.what,
+        (None, Some(store)) if !is_allowed => store,
+        _ => return Verdict::Passes,
+    };
+    Verdict::Blocks(Reason::Content(Category::KeysAndCertificates, what))
+}
+
+fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verdict {
+    let found = contents::scan(path, after);
+    if found.is_empty() {
+        return Verdict::Passes;
+    }
+    let decoded = magic::as_text(before);
+    let before = contents::scan(path, decoded.as_deref().unwrap_or(before));
+    let known: HashSet<&[u8]> = before.iter().map(|finding| finding.secret).collect();
+    let is_in_tests = names::is_in_tests(path);
+    let mut verdict = Verdict::Passes;
+    for finding in found {
+        let (rule, is_key) = (finding.rule, finding.rule.kind == Kind::PrivateKey);
+        if known.contains(finding.secret) || (is_allowed && !is_key) {
+            continue;
+        }
+        let reason = Reason::Content(rule.category, rule.what);
+        let is_weak = match rule.kind {
+            Kind::Random => true,
+            Kind::Setting | Kind::Url | Kind::WebUrl | Kind::Jwt => is_in_tests,
+            Kind::PrivateKey | Kind::Format | Kind::Named | Kind::Mixed => false,
+        };
+        match verdict {
+            _ if !is_weak => return Verdict::Blocks(reason),
+            Verdict::Passes => verdict = Verdict::Warns(reason),
+            _ => {}
+        }
+    }
+    verdict
 }
 
 /// Judges where a symbolic link at `path` leads.
@@ -103,43 +189,36 @@ pub fn judge_link(path: &str, target: &str) -> Option<Reason> {
     None
 }
 
-/// The message of a blocked push, with one line for each file.
+/// The message of a blocked push, with one line for each file for as long as a comment holds them.
 pub fn guard_message(hits: &[Hit]) -> String {
-    let files: Vec<String> = hits
-        .iter()
-        .map(|hit| format!("- {}: {}", shown(&hit.path), hit.reason))
-        .collect();
-    format!(
-        "{GUARD_TITLE}\n\nPush blocked: {} sensitive file(s) would be committed:\n{}",
-        hits.len(),
-        files.join("\n")
-    )
-}
-
-/// A path on one line: a name may hold anything but a slash and a zero byte.
-fn shown(path: &str) -> String {
-    path.chars()
-        .flat_map(|c| {
-            let plain = !c.is_control() && !('\u{200b}'..='\u{206f}').contains(&c);
-            if plain {
-                vec![c]
-            } else {
-                c.escape_unicode().collect()
-            }
-        })
-        .collect()
-}
-
-/// Lines of `after` that `before` does not have, in order. A file with zero bytes counts as one
-/// line: it has no lines to compare.
-fn added_lines(before: &[u8], after: &[u8]) -> Vec<u8> {
-    if before.is_empty() || after.contains(&0) {
-        return after.to_vec();
+    let mut message = format!(
+        "{GUARDRAIL_HEADING}\n\nPush blocked: {} sensitive file(s) would be committed:",
+        hits.len()
+    );
+    let room = message.len() + MAX_LISTED;
+    for (listed, hit) in hits.iter().enumerate() {
+        let line = format!("\n- {hit}");
+        if message.len() + line.len() > room {
+            message.push_str(&format!("\n- … and {} more", hits.len() - listed));
+            break;
+        }
+        message.push_str(&line);
     }
-    let known: HashSet<&[u8]> = before.split(|byte| *byte == b'\n').collect();
-    after
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !known.contains(line))
-        .collect::<Vec<_>>()
-        .join(&b'\n')
+    message
+}
+
+/// A path on one line, with its end: a name may hold anything but a slash and a zero byte, line
+/// breaks and links included.
+fn shown(path: &str) -> String {
+    let surplus = path.chars().count().saturating_sub(MAX_PATH);
+    let mut shown = String::from(if surplus > 0 { "…" } else { "" });
+    for character in path.chars().skip(surplus) {
+        match character {
+            '(' | '[' if shown.ends_with(']') => shown.extend(['\\', character]),
+            '\u{2028}' | '\u{2029}' => shown.extend(character.escape_unicode()),
+            plain if is_visible(plain) => shown.push(plain),
+            hidden => shown.extend(hidden.escape_unicode()),
+        }
+    }
+    shown
 }

@@ -1,8 +1,11 @@
 //! Performing one errand: the calls to the outside, and what their answers mean.
 
+use std::time::Duration;
+
 use crate::app::App;
 use crate::domain::caps;
-use crate::domain::effect::{Draft, Effect, PullCommentStyle, RunBrief};
+use crate::domain::comments;
+use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle, RunBrief};
 use crate::domain::ids::{JobId, Repo};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
@@ -11,13 +14,16 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::{Cause, Event};
 use crate::keys::run_token::Audience;
 use crate::runners::ci;
-use crate::scm::{DispatchError, GitHub};
+use crate::scm::{DispatchError, GitHub, RunLog};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
 use crate::ticketing::{Account, Tried};
 use crate::wire::VendorError;
 
 use super::watch::CLOCK_SKEW;
+
+/// How long after a job's end may its log take to be there before we do without it?
+const LOG_APPEARS_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// What came of a try.
 #[derive(Debug)]
@@ -36,7 +42,7 @@ pub(super) struct Failure {
     pub cause: Cause,
     /// Whether the try may have had its effect.
     pub unsure: bool,
-    pub retry_after: Option<std::time::Duration>,
+    pub retry_after: Option<Duration>,
 }
 
 impl From<VendorError> for Failure {
@@ -90,6 +96,13 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
             }
             Err(failure) => Err(failure),
         },
+        Effect::LogExcerpt {
+            issue,
+            repo,
+            run,
+            label,
+            ..
+        } => log_excerpt(app, errand, issue, repo, run, *label).await,
         Effect::PullComment {
             repo,
             number,
@@ -194,22 +207,19 @@ async fn start_run(
             });
             Ok(Acted::Told(id.clone(), Event::Started { run }))
         }
-        Err(refused @ DispatchError::Refused { .. }) => Ok(Acted::Told(
+        Err(DispatchError::Vendor(error)) if !error.is_permanent() => Err(error.into()),
+        Err(refused) => Ok(Acted::Told(
             id.clone(),
-            refusal(Cause::Lasting, &refused.to_string()),
+            refusal(Cause::Lasting, refused.status(), &refused.to_string()),
         )),
-        Err(DispatchError::Vendor(error)) if error.is_permanent() => Ok(Acted::Told(
-            id.clone(),
-            refusal(Cause::Lasting, &error.to_string()),
-        )),
-        Err(DispatchError::Vendor(error)) => Err(error.into()),
     }
 }
 
 /// A run that is not going to start.
-pub(super) fn refusal(cause: Cause, why: &str) -> Event {
+pub(super) fn refusal(cause: Cause, status: Option<u16>, why: &str) -> Event {
     Event::StartRefused {
         cause,
+        status,
         reason: format!("the run could not be dispatched: {why}"),
     }
 }
@@ -259,6 +269,44 @@ async fn end_run(app: &App, repo: &Repo, run: &RunHandle) -> Result<Acted, Failu
         RunHandle::Machine { .. } => Err(Failure::lasting("VM sessions are not configured")),
         RunHandle::Container { .. } => Err(Failure::lasting("local containers are not configured")),
     }
+}
+
+async fn log_excerpt(
+    app: &App,
+    errand: &Errand,
+    issue: &IssueRef,
+    repo: &Repo,
+    run: &RunHandle,
+    label: LogLabel,
+) -> Result<Acted, Failure> {
+    let RunHandle::Ci { id, .. } = run else {
+        return Ok(Acted::Gone("the machine and its log are gone".to_owned()));
+    };
+    let log = match github(app)?.log_excerpt(repo, *id).await {
+        Ok(RunLog::Excerpt(log)) => log,
+        Ok(RunLog::Empty) => return Ok(Acted::Gone("the run has no log".to_owned())),
+        late => {
+            let (why, failure) = match late {
+                Err(error) => (error.to_string(), Failure::from(error)),
+                Ok(_) => {
+                    let why = "the run is not over yet";
+                    (why.to_owned(), Failure::passing(why))
+                }
+            };
+            // The ticket's next run waits behind this comment.
+            let waited = app.now().since(errand.pushed_at);
+            let gone = failure.cause == Cause::Lasting || waited >= LOG_APPEARS_WITHIN;
+            return if gone {
+                Ok(Acted::Gone(why))
+            } else {
+                Err(failure)
+            };
+        }
+    };
+    let body = comments::log_excerpt(label, &log);
+    let stamp = errand.stamp();
+    let account = account(app, issue)?;
+    gone_is_done(account.comment(issue, &stamp, &body, tried(errand)).await)
 }
 
 async fn pull_comment(

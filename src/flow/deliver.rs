@@ -140,6 +140,7 @@ async fn deliver(app: &App, lane: &str, seq: u64) -> StoreResult<()> {
     };
     app.crash.reach(points.done);
     settle(app, errand, acted).await?;
+    app.bells.settled.notify_waiters();
     app.crash.reach(points.settled);
     Ok(())
 }
@@ -195,7 +196,10 @@ async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreRes
     }
     // A start that is given up ends its job, which tells people more than a dead letter would.
     if let Effect::StartRun { job, .. } = &errand.effect {
-        let (job, event) = (job.clone(), act::refusal(failure.cause, &failure.error));
+        let (job, event) = (
+            job.clone(),
+            act::refusal(failure.cause, None, &failure.error),
+        );
         return settle_told(app, errand, job, event).await;
     }
     app.store

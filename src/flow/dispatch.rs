@@ -10,7 +10,7 @@ use crate::domain::branch::branch_name;
 use crate::domain::caps::DEFAULT_JOB_MINUTES;
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
 use crate::domain::ids::JobId;
-use crate::domain::issue::{FlaggedIssue, Phase};
+use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
 use crate::domain::mapping::{ExecutionMode, Mapping, PLAN_WORKFLOW};
 use crate::domain::time::Timestamp;
@@ -42,8 +42,8 @@ pub fn ineligible(config: &Config, mapping: &Mapping, phase: Phase) -> Option<St
     })
 }
 
-/// Reserves a run: job, dedup entry, what stands around the issue, and the effect that starts it. None when something has changed
-/// since it was decided; the next poll tells what.
+/// Reserves a run: job, dedup entry, what stands around the issue, and the effect that starts it.
+/// None when something has changed since it was decided; the next poll tells what.
 pub fn reserve(
     tx: &WriteTx<'_>,
     config: &Config,
@@ -65,9 +65,10 @@ pub fn reserve(
     {
         return Ok(None);
     }
-    let job = new_job(config, &mapping, plan, &earlier, now);
-    let brief = brief(config, &mapping, plan);
-    jobs::put(tx, &job)?;
+    let job = new_job(config, &mapping, plan.phase.into(), issue, &earlier, now);
+    let (description, related) = (&plan.issue.description, &plan.issue.related);
+    let brief = brief(config, &mapping, job.kind, description, related);
+    start(tx, &job, brief, now)?;
     dedup::put(
         tx,
         &DedupEntry {
@@ -75,21 +76,31 @@ pub fn reserve(
             dispatched_at: now,
         },
     )?;
-    contexts::put_related(tx, &issue.id, &plan.issue.related)?;
+    contexts::put_related(tx, &issue.id, related)?;
+    Ok(Some(job.id))
+}
+
+/// Stores a job and owes its start.
+pub(super) fn start(
+    tx: &WriteTx<'_>,
+    job: &Job,
+    brief: RunBrief,
+    now: Timestamp,
+) -> StoreResult<()> {
+    jobs::put(tx, job)?;
     let start = Effect::StartRun {
         job: job.id.clone(),
-        issue: issue.clone(),
+        issue: job.issue.clone(),
         brief: Box::new(brief),
     };
-    outbox::push(tx, &start, now)?;
-    Ok(Some(job.id))
+    outbox::push(tx, &start, now).map(drop)
 }
 
 fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
     let active = jobs::active(tx)?;
     let taken = active
         .iter()
-        .filter(|job| job.team == mapping.team_key)
+        .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some())
         .count();
     Ok(taken < mapping.max_in_progress as usize)
 }
@@ -98,14 +109,16 @@ fn is_owed(tx: &WriteTx<'_>, plan: &Plan) -> StoreResult<bool> {
     Ok(outbox::lanes(tx)?.contains(&ticket_lane(&plan.issue.issue)))
 }
 
-fn new_job(
+/// A job that nobody outside knows of yet, on the branch of its issue. `earlier` are the issue's
+/// jobs so far.
+pub(super) fn new_job(
     config: &Config,
     mapping: &Mapping,
-    plan: &Plan,
+    kind: JobKind,
+    issue: &IssueRef,
     earlier: &[Job],
     now: Timestamp,
 ) -> Job {
-    let issue = &plan.issue.issue;
     let id = JobId::new(Ulid::from_parts(now.as_millis(), fastrand::u128(..)).to_string());
     let repo = mapping.target();
     let kept_branch = earlier
@@ -118,7 +131,7 @@ fn new_job(
             .first()
             .map_or_else(|| id.clone(), |first| first.group.clone()),
         id,
-        kind: JobKind::from(plan.phase),
+        kind,
         issue: issue.clone(),
         team: mapping.team_key.clone(),
         branch: kept_branch.unwrap_or_else(|| {
@@ -137,6 +150,7 @@ fn new_job(
         run: None,
         pull: None,
         conclusion: None,
+        refused_with: None,
         reserved_at: now,
         dispatched_at: None,
         started_at: None,
@@ -147,17 +161,26 @@ fn new_job(
     }
 }
 
-fn brief(config: &Config, mapping: &Mapping, plan: &Plan) -> RunBrief {
-    let workflow_file = match (plan.phase, &mapping.planning_workflow_file) {
-        (Phase::Planning, Some(file)) => file.clone(),
-        (Phase::Planning, None) => PLAN_WORKFLOW.to_owned(),
-        (Phase::Implementation, _) => mapping.workflow_file.clone(),
+/// What a run of this kind is started with, by the mapping as it is now.
+pub(super) fn brief(
+    config: &Config,
+    mapping: &Mapping,
+    kind: JobKind,
+    description: &str,
+    related: &Related,
+) -> RunBrief {
+    let workflow_file = match (kind, &mapping.planning_workflow_file) {
+        (JobKind::Planning, Some(file)) => file.clone(),
+        (JobKind::Planning, None) => PLAN_WORKFLOW.to_owned(),
+        (JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp, _) => {
+            mapping.workflow_file.clone()
+        }
     };
     RunBrief {
         workflow_file,
         git_ref: mapping.default_branch.clone(),
-        description: plan.issue.description.clone(),
-        related: plan.issue.related.clone(),
+        description: description.to_owned(),
+        related: related.clone(),
         provider: mapping.provider.clone(),
         pr_number: None,
         instruction: None,

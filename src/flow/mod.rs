@@ -12,16 +12,24 @@
 //! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
 //!    and each so that twice is once.
 //!    An implementation asks [`context`] for the plan that was posted before it.
-//! 10. [`watch`] looks at what should have happened by now and feeds the same transition.
+//! 10. [`watch`] looks at what should have happened by now and feeds the same transition; [`closed`]
+//!     ends the runs of issues that people have closed.
+//!     An operator who wonders why nothing happens is told by [`probe`] who does not answer.
+//!
+//! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
+//! and delivered like any other run, and without a word to the ticket.
 //!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
+mod closed;
 pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod gap_fill;
 pub mod poll;
+pub mod probe;
 pub mod report;
 pub mod watch;
 

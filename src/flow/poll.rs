@@ -1,18 +1,22 @@
 //! One look at every ticketing system, and a decision about every flagged issue.
 
+use std::collections::HashSet;
+
 use futures_util::future::join_all;
 
 use crate::app::{App, Sighted};
 use crate::crash::CrashPoint;
 use crate::domain::decision::{self, Decision, Outcome, View};
 use crate::domain::effect::ticket_lane;
-use crate::domain::ids::TeamKey;
+use crate::domain::ids::{IssueId, TeamKey};
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
+use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
 use crate::ticketing::Account;
 
+use super::closed;
 use super::dispatch::{self, Plan};
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
@@ -29,14 +33,20 @@ pub async fn once(app: &App) -> StoreResult<()> {
         .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
     view.owed = owed.map(|issue| issue.issue.id.clone()).collect();
     let mut decided = decision::decide(&view, &issues, now);
-    app.sightings.count(decision::in_progress(&view, &issues));
     looks
         .iter()
         .for_each(|look| keep_sight(app, look, &decided, now));
+    // Of everything in sight: what a silent system showed last counts as it did.
+    app.sightings
+        .count(|issues| decision::in_progress(&view, issues));
     for account in &app.ticketing {
         add_siblings(account, &mut decided).await;
     }
+    let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
     note(app, decided, now).await?;
+    for look in looks.iter().filter(|look| look.issues.is_ok()) {
+        closed::end_runs(app, look.system, &flagged).await?;
+    }
     app.pulse.poll_ended(app.now());
     Ok(())
 }
@@ -50,13 +60,22 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
             Some(((mapping.team_key.clone(), phase), why))
         })
     });
+    let limited = mappings.iter().filter_map(|mapping| {
+        let until = app.github.as_ref()?.limited_until(&mapping.target())?;
+        Some((mapping.team_key.clone(), until))
+    });
+    let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = jobs::active(tx)?
+        .into_iter()
+        .partition(|job| job.kind.phase().is_some());
     let held = |entry: &dedup::DedupEntry| entry.holds(app.config.dedup_window, now);
     Ok(View {
         ineligible: ineligible.collect(),
-        active: jobs::active(tx)?
+        limited: limited.collect(),
+        active: on_tickets
             .into_iter()
             .map(|job| (job.issue.id, job.team))
             .collect(),
+        on_pulls: on_pulls.into_iter().map(|job| job.issue.id).collect(),
         deduped: dedup::all(tx)?
             .into_iter()
             .filter(held)

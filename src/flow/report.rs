@@ -12,7 +12,7 @@ use crate::domain::ids::JobId;
 use crate::domain::job::{Job, RunHandle, RunnerKind};
 use crate::domain::report::{ProgressReport, ResultReport, Step};
 use crate::domain::transition::{Activity, Event};
-use crate::store::{StoreError, StoreResult, WriteTx, jobs, steps};
+use crate::store::{StoreError, StoreResult, WriteTx, jobs, patches, steps};
 use crate::wire::Redactor;
 
 use super::commit::{self, Happened, Policy};
@@ -63,6 +63,9 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
                         ..*job
                     },
                 )?;
+            }
+            if let Some(patch) = &report.patch {
+                patches::put(tx, &id, patch)?;
             }
             Ok(Ok(()))
         })
@@ -120,6 +123,7 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
         comment.body = redactor.redact(&comment.body);
     }
     report.failure_reason = report.failure_reason.map(|reason| redactor.redact(&reason));
+    report.patch = report.patch.map(|patch| redactor.redact(&patch));
     report.unresolved = report
         .unresolved
         .iter()

@@ -11,12 +11,13 @@ use futures_util::future::join_all;
 
 use crate::app::App;
 use crate::domain::caps;
+use crate::domain::effect::Draft;
 use crate::domain::ids::Repo;
 use crate::domain::job::{Job, JobState, PullRef, RunHandle, RunnerKind};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{Activity, Event};
 use crate::runners::ci;
-use crate::scm::{GitHub, WorkflowRun};
+use crate::scm::{GitHub, Pull, WorkflowRun};
 use crate::store::{StoreResult, jobs};
 
 use super::commit::{self, Policy};
@@ -26,42 +27,44 @@ pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Looks once at every job that is under way.
 pub async fn once(app: &App) -> StoreResult<()> {
-    let mut by_repo: BTreeMap<Repo, Vec<Job>> = BTreeMap::new();
-    for job in app.store.read(jobs::active)? {
-        if job.state != JobState::Unknown && job.runner == RunnerKind::Ci {
-            by_repo.entry(job.repo.clone()).or_default().push(job);
+    let mut active = app.store.read(jobs::active)?;
+    active.retain(|job| job.state != JobState::Unknown);
+    if let Some(github) = &app.github {
+        let mut by_repo: BTreeMap<&Repo, Vec<&Job>> = BTreeMap::new();
+        for job in active.iter().filter(|job| job.runner == RunnerKind::Ci) {
+            by_repo.entry(&job.repo).or_default().push(job);
+        }
+        let looks = by_repo
+            .into_iter()
+            .map(|(repo, jobs)| look(app, github, repo, jobs));
+        let looked: StoreResult<Vec<()>> = join_all(looks).await.into_iter().collect();
+        looked?;
+    }
+    for job in &active {
+        if job.overdue(app.now()).is_some() {
+            happen(app, job, Event::TimePassed).await?;
         }
     }
-    let Some(github) = &app.github else {
-        return Ok(());
-    };
-    let looks = by_repo
-        .into_iter()
-        .map(|(repo, jobs)| look(app, github, repo, jobs));
-    join_all(looks).await.into_iter().collect()
+    Ok(())
 }
 
-async fn look(app: &App, github: &GitHub, repo: Repo, jobs: Vec<Job>) -> StoreResult<()> {
-    let oldest = jobs
-        .iter()
-        .map(|job| job.reserved_at)
-        .min()
-        .unwrap_or(Timestamp::EPOCH);
-    let runs = match github.runs_since(&repo, oldest - CLOCK_SKEW).await {
+async fn look(app: &App, github: &GitHub, repo: &Repo, jobs: Vec<&Job>) -> StoreResult<()> {
+    let oldest = jobs.iter().map(|job| job.reserved_at).min();
+    let since = oldest.unwrap_or(Timestamp::EPOCH) - CLOCK_SKEW;
+    let runs = match github.runs_since(repo, since).await {
         Ok(runs) => runs,
         Err(error) => {
-            tracing::warn!(%repo, %error, "Open runs could not be listed; deadlines are kept all the same.");
-            Vec::new()
+            tracing::warn!(%repo, %error, "Open runs could not be listed; time budgets hold all the same.");
+            return Ok(());
         }
     };
     for job in jobs {
-        let found = runs.iter().find(|run| is_run_of(run, &job));
-        if let Some(event) = found_event(app, github, &job, found).await {
-            happen(app, &job, event).await?;
-        }
-        if let Some(reason) = job.overdue(app.now()) {
-            let log = log_excerpt(github, &job).await;
-            happen(app, &job, Event::DeadlinePassed { reason, log }).await?;
+        let event = match runs.iter().find(|run| is_run_of(run, job)) {
+            Some(run) => seen(app, github, job, run).await,
+            None => missed(app, github, job).await,
+        };
+        if let Some(event) = event {
+            happen(app, job, event).await?;
         }
     }
     Ok(())
@@ -74,77 +77,73 @@ fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
     }
 }
 
-async fn found_event(
-    app: &App,
-    github: &GitHub,
-    job: &Job,
-    run: Option<&WorkflowRun>,
-) -> Option<Event> {
-    let run = run?;
+/// A run that we know by its id may be missing only from the list.
+async fn missed(app: &App, github: &GitHub, job: &Job) -> Option<Event> {
+    let Some(RunHandle::Ci { id, .. }) = &job.run else {
+        return job.is_lost(app.now()).then_some(Event::RunMissing);
+    };
+    match github.run(&job.repo, *id).await {
+        Ok(run) => seen(app, github, job, &run).await,
+        Err(error) if error.is_not_found() => Some(Event::RunEnded {
+            run: job.run.clone()?,
+            conclusion: "deleted".to_owned(),
+            pull: opened_pull(app, github, job).await?,
+        }),
+        Err(error) => {
+            tracing::warn!(job.id = %job.id, %error, "The run could not be looked up.");
+            None
+        }
+    }
+}
+
+/// None while the end of the run cannot be judged.
+async fn seen(app: &App, github: &GitHub, job: &Job, run: &WorkflowRun) -> Option<Event> {
     let handle = RunHandle::Ci {
         id: run.id,
         url: run.url.clone(),
     };
-    if run.is_completed() {
-        let conclusion = run
-            .conclusion
-            .clone()
-            .unwrap_or_else(|| "unknown".to_owned());
-        return ended(app, github, job, conclusion).await;
+    if !run.is_completed() {
+        let activity = match run.status.as_str() {
+            "in_progress" => Activity::InProgress,
+            _ => Activity::Waiting,
+        };
+        let run = handle;
+        return Some(Event::RunSeen { run, activity });
     }
-    let activity = match run.status.as_str() {
-        "in_progress" => Activity::InProgress,
-        _ => Activity::Waiting,
-    };
-    Some(Event::RunSeen {
+    let conclusion = run.conclusion.as_deref().unwrap_or("unknown");
+    Some(Event::RunEnded {
         run: handle,
-        activity,
+        conclusion: conclusion.to_owned(),
+        pull: opened_pull(app, github, job).await?,
     })
 }
 
-/// The pull request and the log are asked for only when the end is about to be judged by them.
-async fn ended(app: &App, github: &GitHub, job: &Job, conclusion: String) -> Option<Event> {
+/// The pull request is asked for only when the end is about to be judged by it. None when it was
+/// asked for in vain: judged without it, a run that did well would be called failed.
+async fn opened_pull(app: &App, github: &GitHub, job: &Job) -> Option<Option<(PullRef, Draft)>> {
     let waited = job
         .run_ended_at
         .map_or(Duration::ZERO, |ended_at| app.now().since(ended_at));
     if job.callbacks && waited < caps::REPORT_GRACE {
-        return Some(Event::RunEnded {
-            conclusion,
-            pull: None,
-            log: None,
-        });
+        return Some(None);
     }
-    let pull = match github.open_pull(&job.repo, &job.branch).await {
-        Ok(pull) => pull.map(|pull| PullRef {
-            number: pull.number,
-            url: pull.url,
-        }),
+    match github.open_pull(&job.repo, &job.branch).await {
+        Ok(pull) => Some(pull.map(left_behind)),
         Err(error) => {
-            // Judged without it, a finished run would be called failed; the next look tries again.
             tracing::warn!(job.id = %job.id, %error, "The run's pull request could not be looked up.");
-            return None;
+            None
         }
-    };
-    let log = if pull.is_some() {
-        None
-    } else {
-        log_excerpt(github, job).await
-    };
-    Some(Event::RunEnded {
-        conclusion,
-        pull,
-        log,
-    })
+    }
 }
 
-async fn log_excerpt(github: &GitHub, job: &Job) -> Option<String> {
-    let Some(RunHandle::Ci { id, .. }) = &job.run else {
-        return None;
+fn left_behind(pull: Pull) -> (PullRef, Draft) {
+    let draft = if pull.draft {
+        Draft::Draft
+    } else {
+        Draft::Ready
     };
-    github
-        .failed_log_excerpt(&job.repo, *id)
-        .await
-        .unwrap_or_default()
+    let Pull { number, url, .. } = pull;
+    (PullRef { number, url }, draft)
 }
 
 async fn happen(app: &App, job: &Job, event: Event) -> StoreResult<()> {

@@ -1,7 +1,7 @@
 //! Every error that leaves over HTTP. Error statuses stand in this file only.
 //!
-//! `/runner/*` speaks in slugs ([`RunnerFault`]), `/api/*` in sentences ([`AdminFault`]); both are
-//! the tables of the spec, row by row. (spec: *Errors*)
+//! `/runner/*` and `/trigger/*` speak in slugs ([`RunnerFault`], [`TriggerFault`]), `/api/*` in
+//! sentences ([`AdminFault`]); they are the tables of the spec, row by row. (spec: *Errors*)
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -15,6 +15,7 @@ use warp::reply::{Reply, Response};
 
 use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
+use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
 use crate::store::StoreError;
@@ -43,6 +44,12 @@ impl ApiError {
             body,
             header: None,
         }))
+    }
+
+    /// With another field beside the error.
+    fn with(mut self, name: &str, value: Value) -> Self {
+        self.0.body.insert(name.to_owned(), value);
+        self
     }
 
     fn with_header(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
@@ -204,6 +211,49 @@ impl From<ReportError> for ApiError {
     }
 }
 
+/// Why the trigger of a run is refused before anybody is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TriggerFault {
+    NotConfigured,
+    Unauthorized,
+    InvalidBody,
+}
+
+impl From<TriggerFault> for ApiError {
+    fn from(fault: TriggerFault) -> Self {
+        use StatusCode as S;
+        match fault {
+            TriggerFault::NotConfigured => {
+                Self::new(S::NOT_IMPLEMENTED, "Gap fill trigger not configured")
+            }
+            TriggerFault::Unauthorized => Self::new(S::UNAUTHORIZED, "unauthorized")
+                .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+            TriggerFault::InvalidBody => Self::new(
+                S::BAD_REQUEST,
+                "issueKey and positive integer prNumber required",
+            ),
+        }
+    }
+}
+
+impl From<GapFillError> for ApiError {
+    fn from(error: GapFillError) -> Self {
+        use StatusCode as S;
+        match error {
+            GapFillError::NotFound => Self::new(S::NOT_FOUND, "mapping_not_found"),
+            GapFillError::Paused(team) => {
+                Self::new(S::LOCKED, "project_paused").with("teamKey", json!(team))
+            }
+            GapFillError::NotDispatched { detail, status } => {
+                Self::new(S::BAD_GATEWAY, "dispatch_failed")
+                    .with("detail", json!(detail))
+                    .with("dispatchStatus", json!(status))
+            }
+            GapFillError::Store(error) => error.into(),
+        }
+    }
+}
+
 /// Why an administrator, or a session, is refused, in sentences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminFault {
@@ -215,6 +265,7 @@ pub enum AdminFault {
     TeamNotFound,
     NothingDeleted,
     JobNotFound,
+    NoPatch,
     IssueNotFound,
     IssueIdRequired,
     NonceAndOwnerRequired,
@@ -257,6 +308,7 @@ impl From<AdminFault> for ApiError {
             }
             AdminFault::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
             AdminFault::JobNotFound => (S::NOT_FOUND, "job not found"),
+            AdminFault::NoPatch => (S::NOT_FOUND, "no patch"),
             AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
             AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),

@@ -11,6 +11,7 @@ mod listen;
 mod parts;
 mod runner;
 mod session;
+mod trigger;
 
 use warp::Filter;
 use warp::filters::BoxedFilter;
@@ -26,6 +27,7 @@ pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
         runner::routes(app),
         health::routes(app),
         session::routes(app),
+        trigger::routes(app),
     ];
     if app.config.admin_access_code.is_some() {
         all.push(admin::routes(app));

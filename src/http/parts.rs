@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde_json::Value;
 use warp::filters::BoxedFilter;
 use warp::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use warp::http::{Method, StatusCode};
 use warp::reject::Rejection;
@@ -181,6 +181,13 @@ pub fn json(body: &[u8]) -> Option<Value> {
 /// 200 with a JSON body.
 pub fn ok(body: &impl Serialize) -> Response {
     warp::reply::json(body).into_response()
+}
+
+/// 200 with a text that is kept as a file.
+pub fn attachment(name: &'static str, text: String) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    let reply = warp::reply::with_header(text, CONTENT_TYPE, "text/plain; charset=utf-8");
+    warp::reply::with_header(reply, CONTENT_DISPOSITION, disposition).into_response()
 }
 
 /// 202 with a JSON body: noted, not done yet.

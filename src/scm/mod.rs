@@ -6,6 +6,6 @@
 mod github;
 
 pub use github::{
-    Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState, RepoFile,
-    RepoPurpose, RepoToken, RunRef, WorkflowRun,
+    CheckRun, Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState,
+    RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog, RunRef, WorkflowRun,
 };

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod mappings;
 pub mod outbox;
 pub mod parked;
+pub mod patches;
 pub mod steps;
 
 mod migrations;

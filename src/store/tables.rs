@@ -34,6 +34,10 @@ pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
 
+/// Job id -> its work that could not be pushed, as git applies it. Written with the result of a run;
+/// never removed, and rare.
+pub const PATCHES: Shelf<&str, String> = Shelf::new("patches-1");
+
 /// Issue id -> when it was dispatched. Removed as the dedup rules say.
 pub const DEDUP: Shelf<&str, DedupEntry> = Shelf::new("dedup-1");
 
@@ -68,6 +72,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     JOBS_BY_ISSUE.create(tx)?;
     JOBS_BY_PULL.create(tx)?;
     STEPS.create(tx)?;
+    PATCHES.create(tx)?;
     DEDUP.create(tx)?;
     BREAKER.create(tx)?;
     PARKED.create(tx)?;

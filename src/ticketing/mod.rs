@@ -9,10 +9,10 @@ mod linear;
 pub use jira::{Field, FieldOption, Jira, JiraCredentials};
 pub use linear::{Linear, LinearCredentials};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::domain::ids::IssueId;
-use crate::domain::issue::{IssueRef, Snapshot, System};
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::issue::{IssueRef, NamedIssue, Snapshot, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
@@ -60,6 +60,23 @@ impl Account {
         match self {
             Account::Linear(linear) => linear.snapshot(mappings).await,
             Account::Jira(jira) => jira.snapshot(mappings).await,
+        }
+    }
+
+    /// The issue that people call `key`, in whatever state, once for each of these mappings that it
+    /// is in the scope of: mostly one, none when it is nobody's or does not exist. `mappings` are
+    /// those of this system.
+    ///
+    /// # Errors
+    /// When it cannot be told that it is nobody's.
+    pub async fn find(
+        &self,
+        mappings: &[&Mapping],
+        key: &IssueKey,
+    ) -> Result<Vec<NamedIssue>, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.find(mappings, key).await,
+            Account::Jira(jira) => jira.find(mappings, key).await,
         }
     }
 
@@ -121,6 +138,18 @@ impl Account {
         match self {
             Account::Linear(linear) => linear.siblings(issues).await,
             Account::Jira(jira) => jira.siblings(issues).await,
+        }
+    }
+
+    /// Those of the issues that need no more work: completed, cancelled or gone. A request for each
+    /// hundred.
+    ///
+    /// # Errors
+    /// When their states cannot be read; an issue is never called closed for want of an answer.
+    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
+        match self {
+            Account::Linear(linear) => linear.closed(issues).await,
+            Account::Jira(jira) => jira.closed(issues).await,
         }
     }
 

@@ -119,6 +119,11 @@ impl Client {
         self.inner.gate.scarcest()
     }
 
+    /// Until when requests of an account are held back, if they are; in milliseconds since the epoch.
+    pub fn held_until(&self, account: &str) -> Option<u64> {
+        self.inner.gate.closed_until(account)
+    }
+
     /// Every allowance the vendor keeps for us.
     pub fn quotas(&self) -> Vec<Quota> {
         self.inner.gate.all()

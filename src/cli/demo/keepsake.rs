@@ -1,18 +1,22 @@
-//! What a demo must find again in its folder: its secrets, and the port that its runs report to.
+//! What a demo must find again in its folder: where its tickets are, its secrets, and the port that
+//! its runs report to.
 
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::admin_token;
+use crate::sandbox::stories::Tracker;
 
 const FILE: &str = "demo.json";
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Keepsake {
+    #[serde(default)]
+    pub tracker: Tracker,
     pub access_code: String,
     pub token_secret: String,
     /// 0 as long as none was taken.
@@ -21,22 +25,34 @@ pub(super) struct Keepsake {
 
 impl Keepsake {
     /// The one in this folder, or a fresh one.
-    pub fn open(dir: &Path) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When the folder's demo has its tickets elsewhere, or cannot be read.
+    pub fn open(dir: &Path, tracker: Tracker) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))
-            }
-            Err(_) => {
-                let random = || admin_token::fresh().map_err(anyhow::Error::msg);
-                let access_code = random()?.expose().chars().take(10).collect();
-                Ok(Self {
-                    access_code,
-                    token_secret: random()?.expose().to_owned(),
-                    port: 0,
-                })
-            }
-        }
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return Self::fresh(tracker);
+        };
+        let kept: Self =
+            serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+        ensure!(
+            kept.tracker == tracker,
+            "the demo in {} has its tickets on {}: add --system {}, or take another folder",
+            dir.display(),
+            kept.tracker.name(),
+            kept.tracker.name().to_lowercase(),
+        );
+        Ok(kept)
+    }
+
+    fn fresh(tracker: Tracker) -> anyhow::Result<Self> {
+        let random = || admin_token::fresh().map_err(anyhow::Error::msg);
+        Ok(Self {
+            tracker,
+            access_code: random()?.expose().chars().take(10).collect(),
+            token_secret: random()?.expose().to_owned(),
+            port: 0,
+        })
     }
 
     /// Keeps it, whole or not at all.

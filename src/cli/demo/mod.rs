@@ -3,30 +3,36 @@
 //! Stand-in vendors, the real service and real runs, all on loopback. Killed at any moment and
 //! started again in the same folder, it goes on where it was.
 
+mod board;
 mod keepsake;
 mod narrator;
+mod verdict;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
-    Config, GitHub, GitHubCredentials, Linear, LinearCredentials, LogFormat, Notify,
+    Config, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear, LinearCredentials, LogFormat,
+    Notify,
 };
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::mapping::{Input, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
-use crate::sandbox::{Town, TownOptions, stories};
+use crate::sandbox::stories::{self, Tracker};
+use crate::sandbox::{Town, TownOptions};
 use crate::store::{Store, mappings};
 use crate::wire::Redactor;
 
 use super::{logging, serve};
+use board::Board;
 use keepsake::Keepsake;
 use narrator::{Ending, Narrator};
 
@@ -48,10 +54,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Folder to keep everything in; unset uses one that is removed at the end.
+    /// The ticketing system that the tickets are filed in.
+    #[arg(long, value_enum, default_value_t)]
+    system: Tracker,
+    /// Folder to keep everything in, to go on in it later; unset uses one that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Exit once nothing is left to do: 0 when the pull requests are open, 1 with the reason when not.
+    /// Exit once nothing is left to do: 0 when every ticket came to the end that its story has, 1 with
+    /// the reason when one did not.
     #[arg(long)]
     exit_when_idle: bool,
     /// What is logged to standard error.
@@ -63,9 +73,10 @@ pub struct Arguments {
 }
 
 pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (dir, _removed_at_the_end) = folder(arguments.data_dir.as_deref())?;
-    let keepsake = Keepsake::open(&dir)?;
-    let town = found_town(&dir).await?;
+    let place = Place::find(arguments.data_dir.as_deref())?;
+    let dir = place.dir.as_path();
+    let keepsake = Keepsake::open(dir, arguments.system)?;
+    let town = found_town(dir, keepsake.tracker).await?;
     let listener = TcpListener::bind(("127.0.0.1", keepsake.port))
         .await
         .with_context(|| {
@@ -75,9 +86,9 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
             )
         })?;
     let port = listener.local_addr()?.port();
-    keepsake.keep(&dir, port)?;
+    keepsake.keep(dir, port)?;
 
-    let config = config(&dir, &town, &keepsake, port);
+    let config = config(dir, &town, &keepsake, port);
     let redactor = Redactor::new(config.secrets());
     let logs = config.data_dir.join("logs");
     let _logging = logging::start(&arguments.log_level, config.log_format, &logs, &redactor)?;
@@ -88,10 +99,11 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ..Setting::default()
     };
     let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
-    map_project(&app).await?;
+    map_project(&app, keepsake.tracker).await?;
 
-    let narrator = Narrator::new(app.clone(), town.clone());
-    narrator.introduce(port, &keepsake.access_code, &dir);
+    let board = Board::new(town.clone(), keepsake.tracker);
+    let narrator = Narrator::new(app.clone(), town.clone(), board);
+    narrator.introduce(port, &keepsake.access_code, &place);
     let told = async {
         if arguments.exit_when_idle {
             narrator.until_idle(PATIENCE).await
@@ -112,26 +124,45 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The folder, and what removes it when it was only lent.
-fn folder(given: Option<&Path>) -> anyhow::Result<(PathBuf, Option<tempfile::TempDir>)> {
-    match given {
-        Some(dir) => {
+/// Where everything is kept.
+struct Place {
+    dir: PathBuf,
+    /// Removes the folder at the end when it was only lent.
+    lent: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    fn find(given: Option<&Path>) -> anyhow::Result<Self> {
+        if let Some(dir) = given {
             std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-            Ok((dir.canonicalize()?, None))
+            let dir = dir.canonicalize()?;
+            return Ok(Self { dir, lent: None });
         }
-        None => {
-            let lent = tempfile::Builder::new()
-                .prefix("agent-implement-demo-")
-                .tempdir()?;
-            Ok((lent.path().to_owned(), Some(lent)))
-        }
+        let lent = tempfile::Builder::new()
+            .prefix("agent-implement-demo-")
+            .tempdir()?;
+        Ok(Self {
+            dir: lent.path().to_owned(),
+            lent: Some(lent),
+        })
     }
 }
 
-async fn found_town(dir: &Path) -> anyhow::Result<Town> {
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = if self.lent.is_some() {
+            " until the end"
+        } else {
+            ""
+        };
+        write!(f, "{}{until}", self.dir.display())
+    }
+}
+
+async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(&town, &WORKFLOWS)?;
+    stories::demo(&town, tracker, &WORKFLOWS)?;
     Ok(town)
 }
 
@@ -144,11 +175,10 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
-        linear: Some(Linear {
-            credentials: LinearCredentials::Key(Secret::new(town.linear().key())),
-            api_url: town.linear_url(),
-        }),
-        jira: None,
+        scm_webhook_secret: None,
+        gap_fill_trigger_secret: None,
+        linear: (keepsake.tracker == Tracker::Linear).then(|| linear(town)),
+        jira: (keepsake.tracker == Tracker::Jira).then(|| jira(town)),
         github: Some(GitHub {
             credentials: GitHubCredentials::Token(Secret::new(town.github().token())),
             api_url: town.github_api_url(),
@@ -166,6 +196,24 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
     }
 }
 
+fn linear(town: &Town) -> Linear {
+    Linear {
+        credentials: LinearCredentials::Key(Secret::new(town.linear().key())),
+        api_url: town.linear_url(),
+    }
+}
+
+fn jira(town: &Town) -> Jira {
+    Jira {
+        credentials: JiraCredentials::Basic {
+            email: town.jira().email().to_owned(),
+            token: Secret::new(town.jira().token()),
+        },
+        site_url: Some(town.jira_url()),
+        api_url: town.jira_url(),
+    }
+}
+
 /// The town answers at once, so nobody has to be waited for as long as the real vendors.
 fn quick() -> Pace {
     Pace {
@@ -176,17 +224,10 @@ fn quick() -> Pace {
     }
 }
 
-/// Maps the demo's teams to their repository, once, as an operator would.
-async fn map_project(app: &App) -> anyhow::Result<()> {
-    let plain = json!({
-        "teamKey": stories::DEMO_TEAM,
-        "owner": stories::DEMO_OWNER,
-        "repo": stories::DEMO_REPO,
-        "defaultBranch": "main",
-        "ticketingProvider": "A",
-    });
-    let mut planned = plain.clone();
-    planned["teamKey"] = json!(stories::DEMO_PLANNING_TEAM);
+/// Maps the demo's teams or projects to their repository, once, as an operator would.
+async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
+    let plain = mapping(tracker, stories::DEMO_TEAM);
+    let mut planned = mapping(tracker, stories::DEMO_PLANNING_TEAM);
     planned["planningEnabled"] = json!(true);
     planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
     let mut mapped = Vec::new();
@@ -206,13 +247,32 @@ async fn map_project(app: &App) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn mapping(tracker: Tracker, team: &str) -> Value {
+    let mut mapping = json!({
+        "teamKey": team,
+        "owner": stories::DEMO_OWNER,
+        "repo": stories::DEMO_REPO,
+        "defaultBranch": "main",
+    });
+    match tracker {
+        Tracker::Linear => mapping["ticketingProvider"] = json!("A"),
+        Tracker::Jira => {
+            mapping["ticketingProvider"] = json!("B");
+            mapping["ticketingConfig"] = json!({
+                "kind": "B", "jql": format!("project = {team}"), "repoFieldValue": stories::DEMO_REPO,
+            });
+        }
+    }
+    mapping
+}
+
 impl Ending {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::PullRequestsOpen | Ending::Interrupted => ExitCode::SUCCESS,
-            Ending::Without(reason) => {
-                eprintln!("agent-implement: the demo did not reach its pull requests: {reason}");
+            Ending::AsTold | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::Otherwise(reason) => {
+                eprintln!("agent-implement: the demo did not end as its story does: {reason}");
                 ExitCode::FAILURE
             }
         }

@@ -2,15 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::app::App;
 use crate::domain::decision::Outcome;
 use crate::domain::ids::IssueKey;
 use crate::domain::job::{Job, JobState};
-use crate::sandbox::{Town, stories};
+use crate::sandbox::Town;
+use crate::sandbox::stories::{DEMO_OWNER, DEMO_REPO, DEMO_TICKETS};
 use crate::store::{jobs, ledger, outbox, steps};
+
+use super::Place;
+use super::board::{Board, Seen};
+use super::verdict;
 
 /// How often does it look?
 const TICK: Duration = Duration::from_millis(200);
@@ -20,52 +24,49 @@ const QUIET_POLLS: u64 = 2;
 
 /// How the demo ended.
 pub(super) enum Ending {
-    PullRequestsOpen,
+    /// Every ticket came to the end that its story has.
+    AsTold,
     Interrupted,
-    /// Without the pull requests it is there to show.
-    Without(String),
+    /// One did not.
+    Otherwise(String),
 }
 
 pub(super) struct Narrator {
     app: App,
     town: Town,
+    board: Board,
     began: Instant,
     told: RefCell<HashSet<String>>,
 }
 
 impl Narrator {
-    pub fn new(app: App, town: Town) -> Self {
+    pub fn new(app: App, town: Town, board: Board) -> Self {
         Self {
             app,
             town,
+            board,
             began: Instant::now(),
             told: RefCell::default(),
         }
     }
 
-    pub fn introduce(&self, port: u16, access_code: &str, dir: &Path) {
+    pub fn introduce(&self, port: u16, access_code: &str, place: &Place) {
+        let repo = self.town.github().repo(DEMO_OWNER, DEMO_REPO);
+        let system = self.board.name();
         println!("Agent Implement {}: the demo", env!("CARGO_PKG_VERSION"));
         println!("  service      http://127.0.0.1:{port}   (access code {access_code})");
         println!(
-            "  vendors      stand-ins on http://127.0.0.1:{}",
+            "  vendors      stand-ins for {system}, GitHub and Slack on http://127.0.0.1:{}",
             self.town.port()
         );
-        println!("  kept in      {}", dir.display());
+        println!("  kept in      {}", place);
+        println!("  repository   {}", repo.clone_url());
         println!(
-            "  repository   {}",
-            self.town
-                .github()
-                .repo(stories::DEMO_OWNER, stories::DEMO_REPO)
-                .clone_url()
+            "\n{system} has these tickets, each with {}:\n",
+            self.board.trigger()
         );
-        println!();
-        for ticket in self.town.linear().issues() {
-            println!(
-                "  {}  {}   [{}]",
-                ticket.identifier,
-                ticket.title,
-                ticket.labels.join(", ")
-            );
+        for ticket in &DEMO_TICKETS {
+            println!("  {}  {:<27} {}", ticket.key, ticket.title, ticket.shows);
         }
         println!();
     }
@@ -101,7 +102,7 @@ impl Narrator {
             }
             tokio::time::sleep(TICK).await;
         }
-        Ending::Without(format!(
+        Ending::Otherwise(format!(
             "it was still busy after {} seconds",
             patience.as_secs()
         ))
@@ -129,29 +130,8 @@ impl Narrator {
         for job in known.iter().rev() {
             self.tell_job(job);
         }
-        for ticket in self.town.linear().issues() {
-            let key = IssueKey::new(&ticket.identifier);
-            let row = self
-                .app
-                .store
-                .read(|tx| ledger::get(tx, &key))
-                .ok()
-                .flatten();
-            let current = row.as_ref().and_then(|row| row.current());
-            if let Some(decision) = current.filter(|decision| decision.outcome == Outcome::Waiting)
-            {
-                self.tell(format!("{key} waits: {}", decision.message));
-            }
-            let shown = format!("{key} shows on the ticket: {}", ticket.labels.join(", "));
-            if ticket.history.len() > 1 {
-                self.tell(shown);
-            }
-            for comment in &ticket.comments {
-                self.tell(format!(
-                    "{key} is told: {}",
-                    comment.body.lines().next().unwrap_or_default()
-                ));
-            }
+        for ticket in self.board.tickets() {
+            self.tell_ticket(&ticket);
         }
         for (number, message) in self.town.chat().messages().iter().enumerate() {
             let text = message
@@ -163,77 +143,61 @@ impl Narrator {
         }
     }
 
-    fn tell_job(&self, job: &Job) {
-        let (key, number) = (&job.issue.key, job.dispatch_number);
-        self.tell(format!(
-            "{key} run {number} is reserved: {} ({})",
-            job.kind.as_str(),
-            job.id
-        ));
-        for step in self
+    fn tell_ticket(&self, ticket: &Seen) {
+        let key = ticket.key;
+        let row = self
             .app
             .store
-            .read(|tx| steps::of_job(tx, &job.id))
-            .unwrap_or_default()
-        {
+            .read(|tx| ledger::get(tx, &IssueKey::new(key)));
+        let row = row.ok().flatten();
+        let current = row.as_ref().and_then(|row| row.current());
+        if let Some(decision) = current.filter(|decision| decision.outcome == Outcome::Waiting) {
+            self.tell(format!("{key} waits: {}", decision.message));
+        }
+        for (number, change) in ticket.changes.iter().enumerate() {
+            self.tell_once(format!("{key} change {number}"), &format!("{key} {change}"));
+        }
+        for (number, comment) in ticket.comments.iter().enumerate() {
+            let first = comment.lines().next().unwrap_or_default();
+            let line = format!("{key} gets a comment: {first}");
+            self.tell_once(format!("{key} comment {number}"), &line);
+        }
+    }
+
+    fn tell_job(&self, job: &Job) {
+        let run = format!("{} run {}", job.issue.key, job.dispatch_number);
+        let tell = |news: String| self.tell(format!("{run}: {news}"));
+        tell(format!("reserved for {} as {}", job.kind.as_str(), job.id));
+        let steps = self.app.store.read(|tx| steps::of_job(tx, &job.id));
+        for step in steps.unwrap_or_default() {
             if step.parent_step_id.is_none() && step.status != "running" {
-                self.tell(format!(
-                    "{key} run {number} step {} {}",
-                    step.id, step.status
-                ));
+                tell(format!("step {} {}", step.id, step.status));
             }
         }
         if job.state != JobState::Unknown {
-            self.tell(format!("{key} run {number} is {}", job.state.status()));
+            tell(job.state.status().to_owned());
         }
     }
 
     /// Prints a line unless it was printed before.
     fn tell(&self, line: String) {
-        if !self.told.borrow().contains(&line) {
+        self.tell_once(line.clone(), &line);
+    }
+
+    /// Prints a line unless news of this name was told before.
+    fn tell_once(&self, name: String, line: &str) {
+        if self.told.borrow_mut().insert(name) {
             println!("{:6.1}s  {line}", self.began.elapsed().as_secs_f64());
-            self.told.borrow_mut().insert(line);
         }
     }
 
-    /// Both stories must have reached their pull request: the plain one, and the planned one.
     fn sum_up(&self) -> Ending {
-        for key in [stories::DEMO_PLAIN, stories::DEMO_PLANNED] {
-            if let Err(reason) = self.sum_up_ticket(key) {
-                return Ending::Without(reason);
+        match verdict::reach(&self.app, &self.town) {
+            Ok(ends) => {
+                ends.iter().for_each(|end| println!("\n{end}"));
+                Ending::AsTold
             }
-        }
-        Ending::PullRequestsOpen
-    }
-
-    fn sum_up_ticket(&self, key: &str) -> Result<(), String> {
-        let latest = self
-            .app
-            .store
-            .read(|tx| jobs::latest(tx, jobs::LOG_SIZE))
-            .unwrap_or_default();
-        let found = latest.iter().find(|job| job.issue.key.as_str() == key);
-        let job = found.ok_or_else(|| format!("{key} was not dispatched"))?;
-        match (&job.state, &job.pull) {
-            (JobState::Completed | JobState::ReviewFailed { .. }, Some(pull)) => {
-                println!("\n{key} has its pull request: {}", pull.url);
-                println!("  branch {} of {}", job.branch, job.repo);
-                self.show_commits(job);
-                Ok(())
-            }
-            (JobState::Failed { reason, .. }, _) => Err(reason.clone()),
-            (state, _) => Err(format!("{key} ended {}", state.status())),
-        }
-    }
-
-    fn show_commits(&self, job: &Job) {
-        let repo = self.town.github().repo(&job.repo.owner, &job.repo.name);
-        for commit in repo.commits(&job.branch).iter().take(1) {
-            println!(
-                "  commit {} {}",
-                &commit.sha[..commit.sha.len().min(10)],
-                commit.message.lines().next().unwrap_or_default()
-            );
+            Err(reason) => Ending::Otherwise(reason),
         }
     }
 }

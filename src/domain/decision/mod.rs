@@ -70,12 +70,17 @@ pub struct View {
     pub mappings: BTreeMap<TeamKey, Mapping>,
     /// Issues with a job that has not ended, by the mapping it counts against.
     pub active: BTreeMap<IssueId, TeamKey>,
+    /// Issues whose open pull request is being worked on. They take no slot: their marker says
+    /// that they are past it.
+    pub on_pulls: BTreeSet<IssueId>,
     pub deduped: BTreeSet<IssueId>,
     pub parked: BTreeSet<IssueId>,
     /// Issues that are owed an effect: their markers are about to change.
     pub owed: BTreeSet<IssueId>,
     /// Why no run of this mapping can start at all, whatever the issue: by mapping and phase.
     pub ineligible: BTreeMap<(TeamKey, Phase), String>,
+    /// Until when the repository host takes no requests for this mapping.
+    pub limited: BTreeMap<TeamKey, Timestamp>,
 }
 
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
@@ -108,8 +113,11 @@ fn turn(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
 }
 
 /// How many issues of each mapping are in progress.
-pub fn in_progress(view: &View, issues: &[FlaggedIssue]) -> BTreeMap<TeamKey, u32> {
-    Slots::count(view, issues.iter()).0
+pub fn in_progress<'i>(
+    view: &View,
+    issues: impl Iterator<Item = &'i FlaggedIssue>,
+) -> BTreeMap<TeamKey, u32> {
+    Slots::count(view, issues).0
 }
 
 struct Verdict {
@@ -157,7 +165,7 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
         .mappings
         .get(team)
         .is_some_and(|mapping| mapping.planning_enabled);
-    if view.active.contains_key(id) {
+    if view.active.contains_key(id) || view.on_pulls.contains(id) {
         return Verdict::rest(Outcome::InProgress, "A run is in progress.");
     }
     let Some(phase) = issue.stage.phase_needed(planning) else {
@@ -203,6 +211,12 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
         return wait(
             Reason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
+        );
+    }
+    if let Some(until) = view.limited.get(team) {
+        return wait(
+            Reason::Quota,
+            format!("The repository host takes no requests until {until}."),
         );
     }
     match slots.take(mapping) {

@@ -61,6 +61,18 @@ fn said(view: &View, issues: &[FlaggedIssue]) -> Vec<(String, Outcome, Option<Re
 }
 
 #[test]
+fn work_on_a_pull_request_keeps_its_issue_from_running_and_takes_no_slot() {
+    let view = View {
+        on_pulls: BTreeSet::from([IssueId::from("id-1")]),
+        ..view(1)
+    };
+    let issues = [issue(1, Stage::Triggered), issue(2, Stage::Triggered)];
+    let outcomes: Vec<Outcome> = said(&view, &issues).into_iter().map(|row| row.1).collect();
+    assert_eq!(outcomes, [Outcome::InProgress, Outcome::Dispatched]);
+    assert!(in_progress(&view, [issue(1, Stage::PrOpened)].iter()).is_empty());
+}
+
+#[test]
 fn every_reason_is_told_in_its_words() {
     let id = || BTreeSet::from([IssueId::from("id-1")]);
     let mut other_team = issue(1, Stage::Triggered);
@@ -78,8 +90,18 @@ fn every_reason_is_told_in_its_words() {
         ("ENG".into(), Phase::Implementation),
         "No runner.".to_owned(),
     )]);
+    let reset = Timestamp::from_millis(1_800_000_000_000);
     let plain = || issue(1, Stage::Triggered);
     let rows = [
+        (
+            View {
+                limited: BTreeMap::from([("ENG".into(), reset)]),
+                ..view(3)
+            },
+            plain(),
+            Reason::Quota,
+            "The repository host takes no requests until 2027-01-15T08:00:00.000Z.",
+        ),
         (
             view(3),
             other_team,
@@ -235,6 +257,7 @@ proptest! {
         deduped in prop::collection::vec(0u32..40, 0..6),
         parked in prop::collection::vec(0u32..40, 0..6),
         owed in prop::collection::vec(0u32..40, 0..6),
+        paused in prop::bool::weighted(0.2),
         seed in any::<u64>(),
     ) {
         let mut unique = BTreeMap::new();
@@ -243,6 +266,7 @@ proptest! {
         }
         let issues: Vec<FlaggedIssue> = unique.into_values().collect();
         let mut view = view(cap);
+        view.mappings.values_mut().for_each(|mapping| mapping.paused = paused);
         view.active = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
         (view.deduped, view.parked, view.owed) = (ids(deduped), ids(parked), ids(owed));
         let decided = decide(&view, &issues, Timestamp::EPOCH);
@@ -256,9 +280,11 @@ proptest! {
             prop_assert!(taken <= cap as usize, "over the cap");
             let id = &issue.issue.id;
             let held = view.active.contains_key(id) || view.deduped.contains(id) || view.parked.contains(id) || view.owed.contains(id);
-            prop_assert!(!held && issue.open_blockers.is_empty() && issue.team.as_str() == "ENG");
+            prop_assert!(!held && !paused);
+            prop_assert!(issue.open_blockers.is_empty() && issue.team.as_str() == "ENG");
         }
-        let mut shuffled = issues;
+        // A page that was read twice shows an issue twice.
+        let mut shuffled: Vec<FlaggedIssue> = issues.iter().chain(&issues[..issues.len() / 2]).cloned().collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
         prop_assert_eq!(decide(&view, &shuffled, Timestamp::EPOCH), decided);
     }

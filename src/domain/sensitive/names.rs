@@ -1,31 +1,108 @@
 //! File names that give themselves away, by the spec's five categories.
 //!
-//! Compared without case, on the whole path: what stands in `.aws/` is a matter of the folder. A
-//! few names are innocent until their content says otherwise (`.npmrc`, `database.yml`); those are
-//! [`super::contents`]' to judge.
+//! Compared as the most careless of file systems would: without case, composed, without characters
+//! that nobody sees, and on the whole path, because what stands in `.aws/` is a matter of the
+//! folder. A few names are innocent until their content says otherwise (`.npmrc`, `database.yml`);
+//! those are [`super::contents`]' to judge.
 
-use super::Category;
+use std::borrow::Cow;
 
-/// Judges a path; the content is asked only where the name has an innocent twin.
+use icu_normalizer::ComposingNormalizerBorrowed;
+
+use super::{Category, magic};
+
+/// Folders whose every file is somebody's secret.
+const FOLDERS: [(&str, Category); 4] = [
+    (".env", Category::EnvironmentAndConfig),
+    (".ssh", Category::KeysAndCertificates),
+    (".gnupg", Category::KeysAndCertificates),
+    (".azure", Category::Cloud),
+];
+
+/// The path in composed letters: macOS takes them apart.
+pub(super) fn composed(path: &str) -> Cow<'_, str> {
+    ComposingNormalizerBorrowed::new_nfc().normalize(path)
+}
+
+/// The path as it is compared: what some file system takes for the same is the same.
+pub(super) fn folded(path: &str) -> String {
+    let visible: String = path.chars().filter(|c| !is_ignored(*c)).collect();
+    let lower = composed(&visible).to_lowercase();
+    let parts: Vec<&str> = lower
+        .split('/')
+        .map(|part| match part.trim_end_matches([' ', '.']) {
+            "" => part,
+            trimmed => trimmed,
+        })
+        .collect();
+    parts.join("/")
+}
+
+/// Characters that nobody sees, and that HFS+ drops before it compares names.
+fn is_ignored(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Judges a folded path; the content is asked only where the name has an innocent twin.
 pub(super) fn judge(path: &str, content: &[u8]) -> Option<Category> {
-    let path = path.to_lowercase();
-    let name = path.rsplit('/').next().unwrap_or(&path);
+    let name = path.rsplit('/').next().unwrap_or(path);
     if is_sample(name) {
         return None;
     }
-    if is_environment(name) {
+    if is_environment(name) || (name == ".envrc" && content.contains(&b'=')) {
         return Some(Category::EnvironmentAndConfig);
     }
-    if is_key(name) && !is_public_armor(content) {
+    if is_key(name) && !is_public_armor(content) && !magic::is_public(content) {
         return Some(Category::KeysAndCertificates);
     }
-    if is_cloud(&path, name) {
+    if is_cloud(path, name) {
         return Some(Category::Cloud);
     }
     if is_database(name) {
         return Some(Category::Database);
     }
-    is_auth(&path, name).then_some(Category::TokensAndAuth)
+    if is_auth(path, name) {
+        return Some(Category::TokensAndAuth);
+    }
+    let in_folder = |(folder, _): &&(&str, Category)| has_folder(path, folder);
+    FOLDERS
+        .iter()
+        .find(in_folder)
+        .map(|(_, category)| *category)
+}
+
+/// Files of a database: mostly no credential, and mostly a mistake.
+pub(super) fn is_data(name: &str) -> bool {
+    const ENDINGS: [&str; 9] = [
+        ".sqlite", ".sqlite3", ".db", ".mdb", ".mdf", ".dump", ".sql.gz", ".bak", ".rdb",
+    ];
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Where files are made up: the passwords in them mostly are, too.
+pub(super) fn is_in_tests(path: &str) -> bool {
+    const PLACES: [&str; 15] = [
+        "test",
+        "tests",
+        "__tests__",
+        "spec",
+        "specs",
+        "testdata",
+        "test-data",
+        "fixtures",
+        "__fixtures__",
+        "mocks",
+        "__mocks__",
+        "e2e",
+        "examples",
+        "example",
+        "benches",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    path.split('/').any(|part| PLACES.contains(&part))
+        || [".test.", ".spec.", "_test.", "_tests.", "tests."]
+            .iter()
+            .any(|mark| name.contains(mark))
 }
 
 /// A file that shows what such a file looks like. Its content is still judged.
@@ -45,7 +122,6 @@ fn is_sample(name: &str) -> bool {
 fn is_environment(name: &str) -> bool {
     const EXACT: [&str; 17] = [
         ".env",
-        ".envrc",
         "secrets.yml",
         "secrets.yaml",
         "secrets.json",
@@ -61,6 +137,7 @@ fn is_environment(name: &str) -> bool {
         ".htpasswd",
         "localsettings.php",
         ".dev.vars",
+        "secrets.properties",
     ];
     EXACT.contains(&name)
         || name.starts_with(".env.")
@@ -92,11 +169,16 @@ fn is_key(name: &str) -> bool {
         ".keychain-db",
         ".mobileprovision",
     ];
-    const KINDS: [&str; 4] = ["rsa", "dsa", "ecdsa", "ed25519"];
-    ENDINGS.iter().any(|ending| name.ends_with(ending))
-        || KINDS
-            .iter()
-            .any(|kind| name.ends_with(&format!("_{kind}")) && !name.contains('.'))
+    const KINDS: [&str; 6] = [
+        "_rsa",
+        "_dsa",
+        "_ecdsa",
+        "_ed25519",
+        "_ecdsa_sk",
+        "_ed25519_sk",
+    ];
+    let is_ssh_key = || !name.contains('.') && KINDS.iter().any(|kind| name.ends_with(kind));
+    ENDINGS.iter().any(|ending| name.ends_with(ending)) || is_ssh_key()
 }
 
 /// Armoured text whose every block is public: certificates, public keys, signatures.
@@ -144,22 +226,22 @@ fn is_cloud(path: &str, name: &str) -> bool {
         "credentials.tfrc.json",
         "gcloud.json",
     ];
-    const PLACES: [&str; 9] = [
+    const PLACES: [&str; 7] = [
         ".aws/credentials",
         ".aws/config",
         ".kube/config",
         ".oci/config",
         ".fly/config.yml",
         ".config/doctl/config.yaml",
-        ".config/gcloud/credentials.db",
-        ".config/gcloud/access_tokens.db",
         ".bluemix/config.json",
     ];
+    const CACHES: [&str; 3] = [".config/gcloud/", ".aws/sso/cache/", ".aws/cli/cache/"];
     EXACT.contains(&name)
         || stands_at(path, &PLACES)
-        || has_folder(path, ".azure")
+        || CACHES.iter().any(|cache| path.contains(cache))
         || name.ends_with("accesskeys.csv")
         || name.ends_with(".publishsettings")
+        || name.ends_with(".cscfg")
         || name.ends_with(".kubeconfig")
 }
 
@@ -199,7 +281,7 @@ fn is_auth(path: &str, name: &str) -> bool {
         ".pypirc",
         "cookies.txt",
     ];
-    const PLACES: [&str; 9] = [
+    const PLACES: [&str; 8] = [
         ".docker/config.json",
         ".gem/credentials",
         ".cargo/credentials",
@@ -208,7 +290,6 @@ fn is_auth(path: &str, name: &str) -> bool {
         "gh/hosts.yml",
         ".codex/auth.json",
         ".composer/auth.json",
-        ".ssh/config",
     ];
     EXACT.contains(&name)
         || stands_at(path, &PLACES)

@@ -1,5 +1,16 @@
+mod corpus;
+mod hostile;
+
 use super::*;
 use Category::*;
+
+/// What blocks a file, where the repository permits nothing.
+fn blocked(path: &str, before: &[u8], after: &[u8]) -> Option<Reason> {
+    match judge(path, before, after, &AllowList::default()) {
+        Verdict::Blocks(reason) => Some(reason),
+        Verdict::Passes | Verdict::Warns(_) => None,
+    }
+}
 
 /// A token that is not in this file as it stands, so that no scanner stumbles over our own tests.
 fn made(prefix: &str, letters: &str, length: usize) -> String {
@@ -15,6 +26,16 @@ fn made(prefix: &str, letters: &str, length: usize) -> String {
 
 const WORD: &str = "qZ9kLm3TbX2wVr8NpYc5HdJf";
 const HEX: &str = "0f9a3b7c1d5e2468";
+
+#[test]
+fn every_expression_compiles() {
+    for rule in rules::RULES {
+        let built = regex::bytes::RegexBuilder::new(rule.pattern)
+            .unicode(false)
+            .build();
+        assert!(built.is_ok(), "{}: {built:?}", rule.what);
+    }
+}
 
 #[test]
 fn names_are_judged_by_the_five_categories() {
@@ -41,7 +62,7 @@ fn names_are_judged_by_the_five_categories() {
     ];
     for (path, category) in rows {
         assert_eq!(
-            judge(path, b"", b"x"),
+            blocked(path, b"", b"x"),
             Some(Reason::Name(category)),
             "{path}"
         );
@@ -65,15 +86,17 @@ fn samples_and_public_material_pass() {
         "kubeconfig.md",
         "docs/aws/config",
         "monkey.keyboard",
+        ".aws/task-definition.json",
+        "infra/gcloud/main.tf",
     ] {
-        assert_eq!(judge(path, b"", b"KEY=\n"), None, "{path}");
+        assert_eq!(blocked(path, b"", b"KEY=\n"), None, "{path}");
     }
     let certificate = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
-    assert_eq!(judge("ca.pem", b"", certificate), None);
+    assert_eq!(blocked("ca.pem", b"", certificate), None);
     let mut both = certificate.to_vec();
     both.extend(private_key().into_bytes());
     assert_eq!(
-        judge("ca.pem", b"", &both),
+        blocked("ca.pem", b"", &both),
         Some(Reason::Name(KeysAndCertificates))
     );
 }
@@ -109,7 +132,7 @@ fn contents_are_judged_by_published_formats() {
         ),
         (made("ghp_", WORD, 36), TokensAndAuth),
         (made("glpat-", WORD, 20), TokensAndAuth),
-        (made("xoxb-1234567890-", WORD, 30), TokensAndAuth),
+        (made("xoxb-1402938475-", WORD, 30), TokensAndAuth),
         (made("sk-ant-api03-", WORD, 90), TokensAndAuth),
         (made("sk-proj-", WORD, 48), TokensAndAuth),
         (made("sk_live_", WORD, 30), TokensAndAuth),
@@ -122,7 +145,7 @@ fn contents_are_judged_by_published_formats() {
     ];
     for (text, expected) in rows {
         let text = format!("first line\n{text}\nlast");
-        match judge("src/settings.ts", b"", text.as_bytes()) {
+        match blocked("src/settings.ts", b"", text.as_bytes()) {
             Some(Reason::Content(category, _)) => assert_eq!(category, expected, "{text}"),
             other => panic!("{other:?} for {text}"),
         }
@@ -146,13 +169,13 @@ fn what_only_looks_like_a_secret_passes() {
         "token = read_token()",
         "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     ] {
-        assert_eq!(judge("src/a.rs", b"", text.as_bytes()), None, "{text}");
+        assert_eq!(blocked("src/a.rs", b"", text.as_bytes()), None, "{text}");
     }
     assert_eq!(
-        judge(".npmrc", b"", b"//r/:_authToken=${NPM_TOKEN}\n"),
+        blocked(".npmrc", b"", b"//r/:_authToken=${NPM_TOKEN}\n"),
         None
     );
-    assert!(judge(".npmrc", b"", b"//r/:_authToken=9sd8f7s6df\n").is_some());
+    assert!(blocked(".npmrc", b"", b"//r/:_authToken=9sd8f7s6df\n").is_some());
 }
 
 #[test]
@@ -160,8 +183,8 @@ fn only_added_lines_count() {
     let secret = made("ghp_", WORD, 36);
     let before = format!("a\n{secret}\n");
     let after = format!("a\n{secret}\nb\n");
-    assert_eq!(judge("x.txt", before.as_bytes(), after.as_bytes()), None);
-    assert!(judge("x.txt", b"a\n", after.as_bytes()).is_some());
+    assert_eq!(blocked("x.txt", before.as_bytes(), after.as_bytes()), None);
+    assert!(blocked("x.txt", b"a\n", after.as_bytes()).is_some());
 }
 
 #[test]
@@ -186,7 +209,7 @@ fn a_link_may_not_leave_the_repository() {
 #[test]
 fn the_message_names_files_and_categories_and_no_secret() {
     let secret = made("ghp_", WORD, 36);
-    let reason = judge("src/x.ts", b"", secret.as_bytes()).unwrap();
+    let reason = blocked("src/x.ts", b"", secret.as_bytes()).unwrap();
     let hits = [
         Hit {
             path: ".env".into(),
@@ -203,4 +226,269 @@ fn the_message_names_files_and_categories_and_no_secret() {
          - .env: environment and config files (file name)\n\
          - src/x\\u{a}- fake: y.ts: tokens and auth files (GitHub token)"
     );
+}
+
+#[test]
+fn names_are_compared_as_careless_file_systems_do() {
+    for path in [
+        ".ENV",
+        ".e\u{200c}nv",
+        "app/.env.",
+        "app/.env ",
+        "ID_RSA",
+        "bac\u{212a}up/.ssh/\u{212a}nown",
+        "x/.ssh/config",
+        ".AWS/sso/cache/a.json",
+        "home/.config/gcloud/legacy/adc.json",
+        ".env/production",
+    ] {
+        let found = blocked(path, b"", b"x");
+        assert!(matches!(found, Some(Reason::Name(_))), "{path:?}");
+    }
+    assert_eq!(blocked(".envrc", b"", b"use flake\n"), None);
+    assert!(blocked(".envrc", b"", b"export A=1\n").is_some());
+}
+
+#[test]
+fn what_the_repository_permits_passes_but_for_private_keys() {
+    let globs = ["config/*.env", "**/testdata/**", "caf\u{e9}.pem"].map(String::from);
+    let allow = AllowList::compile(&globs).unwrap();
+    let token = made("ghp_", WORD, 36);
+    let rows = [
+        ("config/dev.env", "A=1", true),
+        ("config/deep/dev.env", "A=1", false),
+        ("other.env", "A=1", false),
+        ("a/testdata/b/token.txt", token.as_str(), true),
+        ("token.txt", token.as_str(), false),
+        ("cafe\u{301}.pem", "x", true),
+        ("a/testdata/key.pem", "x", true),
+    ];
+    for (path, content, permitted) in rows {
+        let verdict = judge(path, b"", content.as_bytes(), &allow);
+        assert_eq!(verdict == Verdict::Passes, permitted, "{path}: {verdict:?}");
+    }
+    let key = private_key();
+    for content in [key.clone(), format!("{token}\n{key}"), format!("\0{key}")] {
+        let verdict = judge("testdata/key.pem", b"", content.as_bytes(), &allow);
+        let expected = Reason::Content(KeysAndCertificates, "private key");
+        assert_eq!(verdict, Verdict::Blocks(expected), "{content:?}");
+    }
+    let error = AllowList::compile(&["a[".to_owned()]).unwrap_err();
+    assert!(
+        error.to_string().starts_with("\"a[\" is no glob: "),
+        "{error}"
+    );
+    let many = vec!["a".to_owned(); 201];
+    assert_eq!(
+        AllowList::compile(&many).unwrap_err(),
+        AllowListError::TooMany
+    );
+}
+
+#[test]
+fn a_secret_that_only_moves_is_not_new_and_one_that_changes_is() {
+    let (old, new) = (made("ghp_", WORD, 36), made("ghp_", HEX, 36));
+    let before = format!("a = '{old}'\n");
+    let moved = format!("if x {{\n    a = '{old}' # same\n}}\n");
+    assert_eq!(blocked("x.py", before.as_bytes(), moved.as_bytes()), None);
+    let both = format!("{moved}b = '{new}'\n");
+    assert!(blocked("x.py", before.as_bytes(), both.as_bytes()).is_some());
+    // The header of a key stays when the key is another one.
+    let key = private_key();
+    let rotated = key.replace("Vr8N\n", "Vr9N\n");
+    assert_ne!(rotated, key);
+    assert_eq!(blocked("key.txt", key.as_bytes(), key.as_bytes()), None);
+    assert!(blocked("key.txt", key.as_bytes(), rotated.as_bytes()).is_some());
+}
+
+#[test]
+fn what_is_not_plain_text_is_judged_by_what_it_is() {
+    let utf16 = |text: &str| -> Vec<u8> {
+        let units = text.encode_utf16().flat_map(u16::to_le_bytes);
+        [0xff, 0xfe].into_iter().chain(units).collect()
+    };
+    let token = made("ghp_", WORD, 36);
+    let text = utf16(&format!("$token = '{token}'\r\n"));
+    assert!(blocked("x.ps1", b"", &text).is_some());
+    assert_eq!(blocked("x.ps1", &text, &text), None);
+    let pkcs12 = b"\x30\x82\x0a\x01\x02\x01\x03\x30\x82\x09\xc7\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01\xa0\x00";
+    let pkcs8 = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+    let stores: [(&[u8], &str); 4] = [
+        (pkcs12, "PKCS #12 store"),
+        (pkcs8, "private key"),
+        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "Java key store"),
+        (b"\x03\xd9\xa2\x9a\x67\xfb\x4b\xb5\x00", "KeePass database"),
+    ];
+    for (content, what) in stores {
+        let expected = Some(Reason::Content(KeysAndCertificates, what));
+        assert_eq!(blocked("assets/blob.bin", b"", content), expected, "{what}");
+    }
+    let certificate = b"\x30\x82\x03\x01\x30\x82\x02\x01\xa0\x03\x02\x01\x02\x02";
+    assert_eq!(blocked("ca.der", b"", certificate), None);
+    assert_eq!(blocked("assets/blob.bin", b"", b"\x00\x01binary"), None);
+    let packed = format!("\0\u{1}{}", private_key());
+    assert!(blocked("assets/blob.bin", b"", packed.as_bytes()).is_some());
+}
+
+#[test]
+fn what_only_might_be_a_secret_is_a_warning() {
+    let random = made("", WORD, 32);
+    let url = format!("postgres://app:{}@db.prod-eu.net/x", made("", WORD, 12));
+    for (path, text) in [
+        ("src/a.ts", format!("const apiKey = \"{random}\";")),
+        ("src/a.py", format!("CLIENT_SECRET = '{random}'")),
+        ("tests/db.rs", url.clone()),
+        ("src/db.test.ts", url),
+        ("dev.sqlite3", "SQLite format 3".to_owned()),
+    ] {
+        let verdict = judge(path, b"", text.as_bytes(), &AllowList::default());
+        assert!(matches!(verdict, Verdict::Warns(_)), "{path}: {verdict:?}");
+    }
+    for text in [
+        "const token = \"none\";",
+        "secret: 'change-me-please-now'",
+        "password = \"correct horse battery\"",
+    ] {
+        let verdict = judge("src/a.ts", b"", text.as_bytes(), &AllowList::default());
+        assert_eq!(verdict, Verdict::Passes, "{text}");
+    }
+}
+
+#[test]
+fn settings_are_judged_in_the_files_that_hold_them() {
+    let secret = made("", WORD, 20);
+    let rows = [
+        (
+            ".npmrc",
+            format!("//registry.npmjs.org/:_authToken={secret}"),
+            TokensAndAuth,
+        ),
+        (
+            ".yarnrc.yml",
+            format!("npmAuthToken: {secret}"),
+            TokensAndAuth,
+        ),
+        (
+            "settings.xml",
+            format!("<password>{secret}</password>"),
+            TokensAndAuth,
+        ),
+        (
+            "deploy/config.json",
+            format!("{{\"auths\": {{\"r\": {{\"auth\": \"{secret}\"}}}}}}"),
+            TokensAndAuth,
+        ),
+        (
+            "auth.json",
+            format!("{{\"refresh_token\": \"{secret}\"}}"),
+            TokensAndAuth,
+        ),
+        (
+            "notes.txt",
+            format!("machine api.shop.net login me password {secret}"),
+            TokensAndAuth,
+        ),
+        (
+            "appsettings.json",
+            format!("\"Server=db.shop.net;Database=x;User Id=sa;Password={secret};\""),
+            Database,
+        ),
+        (
+            "config/database.yml",
+            format!("production:\n  password: {secret}\n"),
+            Database,
+        ),
+        (
+            "wp-config.php",
+            format!("define( 'DB_PASSWORD', '{secret}' );"),
+            Database,
+        ),
+        (
+            "shop/settings/production.py",
+            format!("SECRET_KEY = '{secret}{secret}{secret}'"),
+            EnvironmentAndConfig,
+        ),
+        (
+            "sa.json",
+            format!(
+                "\"type\": \"service_account\", \"private_key_id\": \"{}\"",
+                made("", HEX, 40).replace('7', "c")
+            ),
+            Cloud,
+        ),
+        (
+            "key.ppk",
+            "PuTTY-User-Key-File-3: ssh-ed25519\n".to_owned(),
+            KeysAndCertificates,
+        ),
+        (
+            "notes.txt",
+            "PuTTY-User-Key-File-3: ssh-ed25519\n".to_owned(),
+            KeysAndCertificates,
+        ),
+    ];
+    for (path, text, expected) in rows {
+        match blocked(path, b"", text.as_bytes()) {
+            Some(Reason::Content(category, _) | Reason::Name(category)) => {
+                assert_eq!(category, expected, "{path}: {text}");
+            }
+            other => panic!("{other:?} for {path}: {text}"),
+        }
+    }
+}
+
+#[test]
+fn a_message_of_many_files_is_cut_with_a_count_and_fits_a_comment() {
+    let hits: Vec<Hit> = (0..5000)
+        .map(|number| Hit {
+            path: format!("{}/{number}/.env", "deep/".repeat(100)),
+            reason: Reason::Name(EnvironmentAndConfig),
+        })
+        .collect();
+    let message = guard_message(&hits);
+    assert!(message.contains("Push blocked: 5000 sensitive file(s) would be committed:\n"));
+    let listed = message
+        .lines()
+        .filter(|line| line.ends_with("(file name)"))
+        .count();
+    assert!(
+        listed > 5 && message.len() < 4000,
+        "{listed} in {}",
+        message.len()
+    );
+    assert!(
+        message.ends_with(&format!("\n- … and {} more", 5000 - listed)),
+        "{message}"
+    );
+    assert!(
+        message.contains("/0/.env: "),
+        "the end of a path is shown: {message}"
+    );
+}
+
+#[test]
+fn a_hostile_name_stays_on_its_line_and_links_nowhere() {
+    let hit = |path: &str| {
+        Hit {
+            path: path.into(),
+            reason: Reason::LinkOutside,
+        }
+        .to_string()
+    };
+    let rows = [
+        ("a\r\nb", "a\\u{d}\\u{a}b"),
+        (
+            "a\u{202e}b\u{2028}c\u{e0041}",
+            "a\\u{202e}b\\u{2028}c\\u{e0041}",
+        ),
+        ("app/[id]/page.tsx", "app/[id]/page.tsx"),
+        ("[x](y)", "[x]\\(y)"),
+        ("\u{1b}[31m", "\\u{1b}[31m"),
+    ];
+    for (path, shown) in rows {
+        assert_eq!(
+            hit(path),
+            format!("{shown}: symbolic link that leaves the repository")
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! The ends of a job: the state it is left in, and everything that is owed because of it.
 
-use crate::domain::comments::{self, LogLabel};
-use crate::domain::effect::Effect;
+use crate::domain::comments;
+use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle};
 use crate::domain::issue::Phase;
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind, TimeoutReason};
 use crate::domain::report::FailureCode;
@@ -10,45 +10,36 @@ use crate::domain::time::Timestamp;
 
 use super::{Breaker, Cause, Dedup, Next, Owed, Planned};
 
-pub(super) fn judge(job: Job, conclusion: &str, log: Option<String>, now: Timestamp) -> Next {
-    let silent = |reason: String, label| Ending {
-        log: log.clone().map(|log| (label, log)),
-        ..Ending::failure(None, reason)
-    };
-    let label = match job.runner {
-        RunnerKind::Local => LogLabel::ContainerFailed,
-        RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
-    };
+/// A run that ended and told nothing is judged by the host's word and by what it left behind.
+pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Timestamp) -> Next {
+    let silent = |reason: String| Ending::failure(None, reason);
     match (conclusion, job.kind) {
         ("success", JobKind::GapFill | JobKind::FollowUp) => complete(job, now),
+        // A run opens a draft for one reason: its review left blocking findings open.
+        ("success", JobKind::Implementation) if draft == Some(Draft::Draft) => {
+            review_fail(job, Vec::new(), now)
+        }
         ("success", JobKind::Implementation) if job.pull.is_some() => complete(job, now),
-        ("success", JobKind::Implementation) => fail(
-            job,
-            silent(
-                "the run ended without opening a pull request".to_owned(),
-                LogLabel::PrNotFound,
-            ),
-            now,
-        ),
+        ("success", JobKind::Implementation) => {
+            let without = silent("the run ended without opening a pull request".to_owned());
+            fail(job, without.labelled(LogLabel::PrNotFound), now)
+        }
         ("success", JobKind::Planning) => fail(
             job,
-            silent("the run ended without reporting a plan".to_owned(), label),
+            silent("the run ended without reporting a plan".to_owned()),
             now,
         ),
-        ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, log, now),
+        ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, now),
         ("cancelled", _) => {
-            let cancelled = Ending {
-                code: Some(FailureCode::Cancelled),
-                ..silent("the run was cancelled at its host".to_owned(), label)
-            };
-            fail(job, cancelled, now)
+            let cancelled = "the run was cancelled at its host".to_owned();
+            let ending = Ending::failure(Some(FailureCode::Cancelled), cancelled);
+            fail(job, ending, now)
         }
         (other, _) => fail(
             job,
-            silent(
-                format!("the run ended with conclusion {other} and reported no result"),
-                label,
-            ),
+            silent(format!(
+                "the run ended with conclusion {other} and reported no result"
+            )),
             now,
         ),
     }
@@ -86,6 +77,7 @@ pub(super) fn review_fail(job: Job, unresolved: Vec<String>, now: Timestamp) -> 
             issue: job.issue.clone(),
             body,
         });
+        excerpt(&job, LogLabel::PostPushReviewNotApproved, &mut owed);
     }
     close(&mut job, owed)
 }
@@ -109,7 +101,7 @@ pub(super) struct Ending {
     code: Option<FailureCode>,
     reason: String,
     cause: Cause,
-    log: Option<(LogLabel, String)>,
+    label: Option<LogLabel>,
 }
 
 impl Ending {
@@ -122,7 +114,15 @@ impl Ending {
             code,
             reason,
             cause,
-            log: None,
+            label: None,
+        }
+    }
+
+    /// What the excerpt of its log is called, when not after the runner alone.
+    fn labelled(self, label: LogLabel) -> Self {
+        Self {
+            label: Some(label),
+            ..self
         }
     }
 
@@ -141,16 +141,15 @@ pub(super) fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
     if ending.cause == Cause::Lasting {
         owed.breaker = Breaker::CountFailure;
     }
-    failure_effects(&job, ending.code, &ending.reason, ending.log, &mut owed);
+    let label = ending.label.unwrap_or(match job.runner {
+        RunnerKind::Local => LogLabel::ContainerFailed,
+        RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
+    });
+    failure_effects(&job, ending.code, &ending.reason, label, &mut owed);
     close(&mut job, owed)
 }
 
-pub(super) fn time_out(
-    job: Job,
-    reason: TimeoutReason,
-    log: Option<String>,
-    now: Timestamp,
-) -> Next {
+pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Next {
     let label = match (reason, job.runner) {
         (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local) => LogLabel::ContainerTimeout,
         (TimeoutReason::MachineTimeout, _) | (_, RunnerKind::Vm) => LogLabel::MachineTimeout,
@@ -174,7 +173,7 @@ pub(super) fn time_out(
     let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
     owed.dedup = Dedup::Clear;
     owed.breaker = Breaker::CountFailure;
-    failure_effects(&job, None, &told, log.map(|log| (label, log)), &mut owed);
+    failure_effects(&job, None, &told, label, &mut owed);
     end_run(&job, &mut owed);
     close(&mut job, owed)
 }
@@ -183,32 +182,54 @@ fn failure_effects(
     job: &Job,
     code: Option<FailureCode>,
     reason: &str,
-    log: Option<(LogLabel, String)>,
+    label: LogLabel,
     owed: &mut Owed,
 ) {
-    let Some(phase) = job.kind.phase() else {
-        return;
-    };
-    let stage = match phase {
-        Phase::Planning => Stage::PlanningFailed,
-        Phase::Implementation => Stage::ImplementationFailed,
-    };
-    let comment = |body: String| Effect::TicketComment {
-        issue: job.issue.clone(),
-        body,
+    let told = comments::failed(job.kind, code, reason);
+    let stage = match job.kind.phase() {
+        Some(Phase::Planning) => Stage::PlanningFailed,
+        Some(Phase::Implementation) => Stage::ImplementationFailed,
+        // Who asked for it looks at the pull request, not at the ticket.
+        None => return owed.effects.extend(pull_comment(job, told)),
     };
     owed.effects.push(Effect::MoveMarker {
         issue: job.issue.clone(),
         stage,
     });
-    owed.effects
-        .push(comment(comments::failed(phase, code, reason)));
-    owed.effects
-        .extend(log.map(|(label, log)| comment(comments::log_excerpt(label, &log))));
+    owed.effects.push(Effect::TicketComment {
+        issue: job.issue.clone(),
+        body: told,
+    });
+    // The guard's own words name every file; around them the log shows what must not be repeated.
+    if code != Some(FailureCode::SensitiveFilesBlocked) {
+        excerpt(job, label, owed);
+    }
 }
 
-/// An end that nobody is to blame for: no failure comment, no count, the run itself is ended.
-pub(super) fn cancel(job: Job, reason: String, marker: Option<Stage>, now: Timestamp) -> Next {
+/// The end of the log goes to the ticket once the run is over, if there was a run.
+fn excerpt(job: &Job, label: LogLabel, owed: &mut Owed) {
+    owed.effects
+        .extend(job.run.clone().map(|run| Effect::LogExcerpt {
+            issue: job.issue.clone(),
+            repo: job.repo.clone(),
+            run,
+            label,
+        }));
+}
+
+fn pull_comment(job: &Job, body: String) -> Option<Effect> {
+    let pull = job.pull.as_ref()?;
+    Some(Effect::PullComment {
+        repo: job.repo.clone(),
+        number: pull.number,
+        style: PullCommentStyle::New,
+        body,
+    })
+}
+
+/// An end that nobody is to blame for: no failure comment, no count, the run itself is ended. The
+/// marker goes back to the trigger, or the issue would look busy for ever.
+pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Next {
     let (mut job, mut owed) = ended(
         job,
         JobState::Failed {
@@ -219,10 +240,10 @@ pub(super) fn cancel(job: Job, reason: String, marker: Option<Stage>, now: Times
     );
     owed.dedup = Dedup::Clear;
     if job.kind.phase().is_some() {
-        owed.effects.extend(marker.map(|stage| Effect::MoveMarker {
+        owed.effects.push(Effect::MoveMarker {
             issue: job.issue.clone(),
-            stage,
-        }));
+            stage: Stage::Triggered,
+        });
     }
     end_run(&job, &mut owed);
     close(&mut job, owed)

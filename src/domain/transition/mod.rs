@@ -14,13 +14,16 @@
 //!   report proves the run; the job ends, and the start that is still owed finds it ended.
 //! - *The run's end before its report*: the report is the truth about the outcome, so the end is
 //!   noted and judged only after a grace (spec is silent; two minutes).
-//! - *A deadline and a report at once*: whichever commits first; the other is refused.
+//! - *A deadline and a report at once*: whichever commits first; the other is refused. Deadlines are
+//!   looked at here and not by whoever asks, so that what was heard meanwhile counts.
+//! - *A deadline while the runner cannot be asked*: a run that was not seen is not called missing.
+//!   The time budget holds all the same, unless the run is known to have ended.
 
 mod ending;
 
 use super::caps;
 use super::comments;
-use super::effect::Effect;
+use super::effect::{Draft, Effect};
 use super::issue::Phase;
 use super::job::{Job, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
 use super::report::{FailureCode, Outcome, ResultReport};
@@ -34,25 +37,28 @@ use ending::{Ending, cancel, complete, end_run, fail, judge, review_fail, time_o
 pub enum Event {
     /// The runner took the dispatch; some answer with the run itself.
     Started { run: Option<RunHandle> },
-    /// The runner will not take the dispatch.
-    StartRefused { cause: Cause, reason: String },
+    /// The runner will not take the dispatch; `status` is its HTTP status, if it answered.
+    StartRefused {
+        cause: Cause,
+        status: Option<u16>,
+        reason: String,
+    },
     /// The run was found at its runner.
     RunSeen { run: RunHandle, activity: Activity },
     /// The run reported a step.
     StepReported,
     /// The run reported its result.
     ResultReported { report: ResultReport },
-    /// The runner says that the run is over.
+    /// The runner says that the run is over. Its pull request was looked for, if it is time to.
     RunEnded {
+        run: RunHandle,
         conclusion: String,
-        pull: Option<PullRef>,
-        log: Option<String>,
+        pull: Option<(PullRef, Draft)>,
     },
-    /// A time budget ran out.
-    DeadlinePassed {
-        reason: TimeoutReason,
-        log: Option<String>,
-    },
+    /// The runner listed its runs, and this one is not among them.
+    RunMissing,
+    /// Time passed; a budget may have run out.
+    TimePassed,
     /// An operator, or the reaper, took the run away.
     Destroyed { by: String },
     /// The issue was closed or deleted.
@@ -126,15 +132,22 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
     if !job.is_active() {
         return after_the_end(job, event);
     }
-    let job = job.clone();
+    let mut job = job.clone();
     match event {
         Event::Started { run } => started(job, run, now),
-        Event::StartRefused { cause, reason } => match job.state {
-            JobState::Unknown => Ok(fail(
-                job,
-                Ending::failure(None, reason).caused_by(cause),
-                now,
-            )),
+        Event::StartRefused {
+            cause,
+            status,
+            reason,
+        } => match job.state {
+            JobState::Unknown => {
+                job.refused_with = status;
+                Ok(fail(
+                    job,
+                    Ending::failure(None, reason).caused_by(cause),
+                    now,
+                ))
+            }
             _ => Err(Refusal::NothingNew),
         },
         Event::RunSeen { run, activity } => run_seen(job, run, activity, now),
@@ -144,18 +157,18 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
         },
         Event::ResultReported { report } => Ok(report_result(job, report, now)),
         Event::RunEnded {
+            run,
             conclusion,
             pull,
-            log,
-        } => run_ended(job, conclusion, pull, log, now),
-        Event::DeadlinePassed { reason, log } => Ok(time_out(job, reason, log, now)),
-        Event::Destroyed { by } => Ok(cancel(
-            job,
-            format!("stopped by {by}"),
-            Some(Stage::Triggered),
-            now,
-        )),
-        Event::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), None, now)),
+        } => run_ended(link(job, run), conclusion, pull, now),
+        Event::RunMissing if job.is_lost(now) => Ok(time_out(job, TimeoutReason::RunNotFound, now)),
+        Event::TimePassed => match job.overdue(now) {
+            Some(reason) => Ok(time_out(job, reason, now)),
+            None => Err(Refusal::NothingNew),
+        },
+        Event::RunMissing => Err(Refusal::NothingNew),
+        Event::Destroyed { by } => Ok(cancel(job, format!("stopped by {by}"), now)),
+        Event::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), now)),
     }
 }
 
@@ -195,16 +208,9 @@ fn started(mut job: Job, run: Option<RunHandle>, now: Timestamp) -> Result<Next,
     }
 }
 
-fn run_seen(
-    mut job: Job,
-    run: RunHandle,
-    activity: Activity,
-    now: Timestamp,
-) -> Result<Next, Refusal> {
+fn run_seen(job: Job, run: RunHandle, activity: Activity, now: Timestamp) -> Result<Next, Refusal> {
     let news = !is_linked(&job);
-    if news {
-        job.run = Some(run);
-    }
+    let job = link(job, run);
     match (&job.state, activity) {
         (JobState::Unknown | JobState::Dispatched, Activity::InProgress) => Ok(self::run(job, now)),
         (JobState::Unknown, Activity::Waiting) => Ok(dispatch(job, now)),
@@ -214,6 +220,13 @@ fn run_seen(
         }),
         _ => Err(Refusal::NothingNew),
     }
+}
+
+fn link(mut job: Job, run: RunHandle) -> Job {
+    if !is_linked(&job) {
+        job.run = Some(run);
+    }
+    job
 }
 
 /// A run that is known by its own report only has no address to show yet.
@@ -271,9 +284,10 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
             url: String::new(),
         });
     }
-    if let Some(pull) = report.pr_url.as_deref().and_then(PullRef::from_url) {
-        job.pull = Some(pull);
-    }
+    // Work on an open pull request stays with that one, whatever its run says.
+    job.pull = job
+        .pull
+        .or_else(|| report.pr_url.as_deref().and_then(PullRef::from_url));
     let said = if job.shadow {
         Vec::new()
     } else {
@@ -318,8 +332,7 @@ fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
 fn run_ended(
     mut job: Job,
     conclusion: String,
-    pull: Option<PullRef>,
-    log: Option<String>,
+    pull: Option<(PullRef, Draft)>,
     now: Timestamp,
 ) -> Result<Next, Refusal> {
     let news = job.run_ended_at.is_none();
@@ -335,8 +348,9 @@ fn run_ended(
             Err(Refusal::NothingNew)
         };
     }
+    let (pull, draft) = pull.unzip();
     job.pull = pull.or(job.pull);
-    Ok(judge(job, &conclusion, log, now))
+    Ok(judge(job, &conclusion, draft, now))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::effect::LogLabel;
 use crate::domain::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
 use crate::domain::issue::{IssueRef, System};
 use crate::domain::job::JobKind;
@@ -34,12 +35,10 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         callbacks: true,
         minutes: 90,
         state,
-        run: dispatched.then(|| RunHandle::Ci {
-            id: 5,
-            url: "https://host/run/5".into(),
-        }),
+        run: dispatched.then(ci_run),
         pull: None,
         conclusion: None,
+        refused_with: None,
         reserved_at: NOW - Duration::from_secs(60),
         dispatched_at: dispatched.then_some(NOW - Duration::from_secs(50)),
         started_at: None,
@@ -47,6 +46,13 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         finished_at: None,
         usage: None,
         reported: false,
+    }
+}
+
+fn ci_run() -> RunHandle {
+    RunHandle::Ci {
+        id: 5,
+        url: "https://host/run/5".into(),
     }
 }
 
@@ -60,6 +66,7 @@ fn report(outcome: Outcome) -> ResultReport {
         failure_code: None,
         unresolved: vec![],
         usage: None,
+        patch: None,
         run_id: None,
     }
 }
@@ -70,6 +77,14 @@ fn markers(owed: &Owed) -> Vec<Stage> {
         _ => None,
     };
     owed.effects.iter().filter_map(stage).collect()
+}
+
+fn labels(owed: &Owed) -> Vec<LogLabel> {
+    let label = |effect: &Effect| match effect {
+        Effect::LogExcerpt { label, .. } => Some(*label),
+        _ => None,
+    };
+    owed.effects.iter().filter_map(label).collect()
 }
 
 fn ticket_says(owed: &Owed) -> Vec<String> {
@@ -122,10 +137,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             ..report(Outcome::Success)
         },
     };
-    let late = || Event::DeadlinePassed {
-        reason: TimeoutReason::TimedOut,
-        log: None,
-    };
+    let late = || Event::TimePassed;
     let link = "Pull request opened: [#7](https://host/acme/shop/pull/7)";
     let draft =
         "The pull request stays a draft: its review left blocking findings open.\n\n- a race";
@@ -213,13 +225,55 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
         ),
     ];
     for (kind, event, status, stages, said, dedup) in rows {
-        let next = advance(&running(kind), event.clone(), NOW).unwrap();
+        let late = NOW + Duration::from_secs(2 * 60 * 60);
+        let next = advance(&running(kind), event.clone(), late).unwrap();
         assert_eq!(next.job.state.status(), status, "{kind:?} {event:?}");
-        assert_eq!(next.job.finished_at, Some(NOW));
+        assert_eq!(next.job.finished_at, Some(late));
         assert_eq!(markers(&next.owed), stages, "{kind:?} {event:?}");
         assert_eq!(ticket_says(&next.owed), said, "{kind:?} {event:?}");
         assert_eq!(next.owed.dedup, dedup, "{kind:?} {event:?}");
     }
+}
+
+#[test]
+fn failed_work_on_a_pull_request_is_told_there() {
+    let said = |owed: &Owed| {
+        let comment = |effect: &Effect| match effect {
+            Effect::PullComment { number, body, .. } => Some((*number, body.clone())),
+            _ => None,
+        };
+        owed.effects.iter().filter_map(comment).collect::<Vec<_>>()
+    };
+    let ends = |event: Event| {
+        let mut works = running(JobKind::GapFill);
+        works.pull = PullRef::from_url("https://host/acme/shop/pull/4");
+        advance(&works, event, NOW + Duration::from_secs(2 * 60 * 60)).unwrap()
+    };
+    let reported = |outcome| Event::ResultReported {
+        report: report(outcome),
+    };
+    let failed = ends(reported(Outcome::Failure));
+    assert_eq!(
+        said(&failed.owed),
+        [(4, "Gap fill failed: it broke".to_owned())]
+    );
+    assert_eq!(
+        failed.job.pull.map(|pull| pull.number),
+        Some(4),
+        "a run has no say in which pull request it works on"
+    );
+    let budget = "Gap fill failed: the run exceeded its time budget of 90 minutes";
+    assert_eq!(
+        said(&ends(Event::TimePassed).owed),
+        [(4, budget.to_owned())]
+    );
+    assert_eq!(said(&ends(reported(Outcome::Success)).owed), []);
+    let ticket = advance(
+        &running(JobKind::Implementation),
+        reported(Outcome::Failure),
+        NOW,
+    );
+    assert_eq!(said(&ticket.unwrap().owed), []);
 }
 
 #[test]
@@ -273,9 +327,9 @@ fn what_a_run_says_is_harmless_and_no_flood() {
 #[test]
 fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_request() {
     let ended = |conclusion: &str, pull: Option<PullRef>| Event::RunEnded {
+        run: ci_run(),
         conclusion: conclusion.into(),
-        pull,
-        log: Some("the last line".into()),
+        pull: pull.map(|pull| (pull, Draft::Ready)),
     };
     let noted = advance(
         &running(JobKind::Implementation),
@@ -300,7 +354,7 @@ fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_reques
     assert_eq!(found.job.state, JobState::Completed);
     let none = advance(&noted.job, ended("success", None), later).unwrap();
     assert_eq!(none.job.state.status(), "failed");
-    assert!(ticket_says(&none.owed)[1].starts_with("Log excerpt (`pr_not_found`)"));
+    assert_eq!(labels(&none.owed), [LogLabel::PrNotFound]);
     for (conclusion, status) in [
         ("timed_out", "timed_out"),
         ("cancelled", "failed"),
@@ -316,9 +370,9 @@ fn without_callbacks_the_end_is_judged_at_once() {
     let mut silent = running(JobKind::Implementation);
     silent.callbacks = false;
     let event = Event::RunEnded {
+        run: ci_run(),
         conclusion: "success".into(),
         pull: None,
-        log: None,
     };
     assert_eq!(
         advance(&silent, event, NOW).unwrap().job.state.status(),
@@ -327,9 +381,33 @@ fn without_callbacks_the_end_is_judged_at_once() {
 }
 
 #[test]
+fn a_draft_without_a_report_was_not_approved() {
+    let mut silent = running(JobKind::Implementation);
+    silent.callbacks = false;
+    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
+    for (conclusion, draft, status) in [
+        ("success", Draft::Draft, "review_failed"),
+        ("success", Draft::Ready, "completed"),
+        ("failure", Draft::Draft, "failed"),
+    ] {
+        let event = Event::RunEnded {
+            conclusion: conclusion.into(),
+            pull: pull.clone().zip(Some(draft)),
+            run: ci_run(),
+        };
+        let next = advance(&silent, event, NOW).unwrap();
+        assert_eq!(next.job.state.status(), status, "{conclusion} {draft:?}");
+        let says = ticket_says(&next.owed);
+        let told = says.iter().any(|said| said.contains("stays a draft"));
+        assert_eq!(told, status == "review_failed", "{says:?}");
+    }
+}
+
+#[test]
 fn passing_causes_and_cancelled_runs_do_not_count_against_the_breaker() {
     let refused = |cause| Event::StartRefused {
         cause,
+        status: Some(422),
         reason: "no".into(),
     };
     let fresh = job(JobKind::Implementation, RunnerKind::Ci, JobState::Unknown);
@@ -482,12 +560,6 @@ fn any_event() -> impl Strategy<Value = Event> {
         "neutral",
         "gone",
     ];
-    const REASONS: [TimeoutReason; 4] = [
-        TimeoutReason::ContainerTimeout,
-        TimeoutReason::MachineTimeout,
-        TimeoutReason::RunNotFound,
-        TimeoutReason::TimedOut,
-    ];
     const CODES: [Option<FailureCode>; 4] = [
         None,
         Some(FailureCode::SensitiveFilesBlocked),
@@ -499,6 +571,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         prop_oneof![Just(Cause::Lasting), Just(Cause::Passing)].prop_map(|cause| {
             Event::StartRefused {
                 cause,
+                status: None,
                 reason: "no".into(),
             }
         }),
@@ -527,18 +600,24 @@ fn any_event() -> impl Strategy<Value = Event> {
                 said.unresolved = if blocked { vec!["b".into()] } else { vec![] };
                 Event::ResultReported { report: said }
             }),
-        (prop::sample::select(&WORDS[..]), any::<bool>()).prop_map(move |(word, opened)| {
-            Event::RunEnded {
-                conclusion: word.into(),
-                pull: pull.clone().filter(|_| opened),
-                log: Some("log".into()),
+        (prop::sample::select(&WORDS[..]), any::<bool>(), any_draft()).prop_map(
+            move |(word, opened, draft)| {
+                Event::RunEnded {
+                    run: ci_run(),
+                    conclusion: word.into(),
+                    pull: pull.clone().filter(|_| opened).zip(Some(draft)),
+                }
             }
-        }),
-        prop::sample::select(&REASONS[..])
-            .prop_map(|reason| Event::DeadlinePassed { reason, log: None }),
+        ),
+        Just(Event::RunMissing),
+        Just(Event::TimePassed),
         Just(Event::Destroyed { by: "op".into() }),
         Just(Event::IssueClosed),
     ]
+}
+
+fn any_draft() -> impl Strategy<Value = Draft> {
+    prop_oneof![Just(Draft::Draft), Just(Draft::Ready)]
 }
 
 fn rank(state: &JobState) -> u8 {

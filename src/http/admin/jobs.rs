@@ -1,4 +1,4 @@
-//! `/api/jobs/:id`: one run and its steps.
+//! `/api/jobs/:id`: one run, its steps, and its work that could not be pushed.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,16 @@ use crate::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutR
 use crate::domain::report::{FailureCode, Usage};
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
-use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
-use crate::store::{Rows, StoreResult, jobs, steps};
+use crate::http::parts::{
+    ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, signed_in, with,
+};
+use crate::store::{Rows, StoreResult, jobs, patches, steps};
 
 /// Routes of `/api/jobs`.
 pub fn routes(app: &App) -> Routes {
     let each = path!("api" / "jobs" / Segment).boxed();
     let steps = path!("api" / "jobs" / Segment / "steps").boxed();
+    let patch = path!("api" / "jobs" / Segment / "patch").boxed();
     let get = signed_in(app, Method::GET);
     one_of([
         each.clone()
@@ -29,12 +32,19 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         steps
             .clone()
-            .and(get)
+            .and(get.clone())
             .and(with(app))
             .then(list_steps)
             .boxed(),
+        patch
+            .clone()
+            .and(get)
+            .and(with(app))
+            .then(download_patch)
+            .boxed(),
         only(&any_of(&each), [Method::GET]),
         only(&any_of(&steps), [Method::GET]),
+        only(&any_of(&patch), [Method::GET]),
     ])
 }
 
@@ -58,6 +68,19 @@ async fn list_steps(Segment(id): Segment, app: App) -> ApiResult {
     Ok(ok(
         &json!({"job": JobView::of(&job, group), "steps": steps}),
     ))
+}
+
+async fn download_patch(Segment(id): Segment, app: App) -> ApiResult {
+    let id = JobId::new(id);
+    let found = app.store.read(|tx| {
+        let job = jobs::get(tx, &id)?;
+        Ok((job.is_some(), patches::get(tx, &id)?))
+    });
+    match found? {
+        (true, Some(patch)) => Ok(attachment("work.patch", patch)),
+        (true, None) => Err(AdminFault::NoPatch.into()),
+        (false, _) => Err(AdminFault::JobNotFound.into()),
+    }
 }
 
 fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {

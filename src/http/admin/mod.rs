@@ -4,6 +4,7 @@
 
 mod auth;
 mod blockers;
+mod config_status;
 mod dedup;
 mod issues;
 mod jobs;
@@ -35,5 +36,6 @@ pub fn routes(app: &App) -> Routes {
         outbox::routes(app),
         poll::routes(app),
         ticketing_b::routes(app),
+        config_status::routes(app),
     ])
 }

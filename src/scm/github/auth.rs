@@ -46,10 +46,7 @@ pub(super) struct Access {
 impl Access {
     pub fn sign(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
-        match self.installation {
-            Some(id) => request.account(format!("installation {id}")),
-            None => request,
-        }
+        request.account(account(self.installation))
     }
 
     /// As [`Access::sign`], for the GraphQL interface, whose allowance is counted apart.
@@ -60,6 +57,11 @@ impl Access {
             None => request.account("graphql"),
         }
     }
+}
+
+/// Whose allowance it is; a plain token has one for everything.
+fn account(installation: Option<u64>) -> String {
+    installation.map_or_else(String::new, |id| format!("installation {id}"))
 }
 
 /// Installations by repository and tokens by installation.
@@ -107,6 +109,13 @@ impl Tokens {
 }
 
 impl GitHub {
+    /// Until when no request about this repository leaves, because the host said so.
+    pub fn limited_until(&self, repo: &Repo) -> Option<Timestamp> {
+        let account = account(self.inner.tokens.installation(repo));
+        let until = self.inner.wire.held_until(&account)?;
+        Some(Timestamp::from_millis(until))
+    }
+
     /// A token to hand to a run: good for this repository only, and never for workflow files, so
     /// that the host itself refuses a run that changes them. A plain token cannot be narrowed and
     /// is given as it is.

@@ -11,6 +11,9 @@ use super::{Credentials, GitHub};
 /// What the host takes in one comment, in characters.
 const MAX_BODY: usize = 65_000;
 
+/// Begins the tokens of Apps, a workflow's own among them.
+const APP_TOKEN: &str = "ghs_";
+
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrComment {
@@ -35,7 +38,10 @@ impl GitHub {
         let comments = self
             .read_all(repo, "listing comments", url, |page: Vec<Comment>| page)
             .await?;
-        let we_are_a_bot = matches!(self.inner.credentials, Credentials::App { .. });
+        let we_are_a_bot = match &self.inner.credentials {
+            Credentials::App { .. } => true,
+            Credentials::Token(token) => token.expose().starts_with(APP_TOKEN),
+        };
         let found = comments
             .into_iter()
             .filter(|comment| !we_are_a_bot || comment.is_by_a_bot())

@@ -2,10 +2,14 @@
 
 mod auth;
 mod cache;
+mod checks;
 mod comments;
 mod contents;
+mod graphql;
+mod logs;
 mod people;
 mod pulls;
+mod reviews;
 mod runs;
 
 use std::sync::Arc;
@@ -18,10 +22,13 @@ use crate::keys::app_jwt::AppKey;
 use crate::wire::{Client, Method, Quota, Request, Response, VendorError, url_encoded};
 
 pub use auth::{RepoPurpose, RepoToken};
+pub use checks::CheckRun;
 pub use comments::PrComment;
 pub use contents::RepoFile;
+pub use logs::RunLog;
 pub use people::Permission;
 pub use pulls::{NewPull, Pull, PullState};
+pub use reviews::{Review, ReviewThread};
 pub use runs::{DispatchError, RunRef, WorkflowRun};
 
 /// The interface we are written for; the host keeps it for years. (contracts: *GitHub*)
@@ -77,7 +84,8 @@ impl GitHub {
         self.inner.wire.quotas()
     }
 
-    /// Asks the host who we are, and says it in a few words.
+    /// Asks the host who we are, and says it in a few words; of an App also how many accounts it is
+    /// installed on. One request.
     ///
     /// # Errors
     /// 401 when the credential is refused.
@@ -97,7 +105,15 @@ impl GitHub {
             Credentials::App { .. } => {
                 let request = headers(Request::get(ACTION, self.url("/app")));
                 let app: Named = self.send_as_app(request).await?.json()?;
-                Ok(format!("App {}", app.slug.or(app.name).unwrap_or_default()))
+                let installed = match app.installations_count {
+                    // Older enterprise hosts do not count.
+                    None => String::new(),
+                    Some(0) => ", installed nowhere yet".to_owned(),
+                    Some(1) => ", 1 installation".to_owned(),
+                    Some(many) => format!(", {many} installations"),
+                };
+                let name = app.slug.or(app.name).unwrap_or_default();
+                Ok(format!("App {name}{installed}"))
             }
         }
     }
@@ -192,6 +208,7 @@ struct Named {
     login: Option<String>,
     slug: Option<String>,
     name: Option<String>,
+    installations_count: Option<u64>,
 }
 
 #[derive(serde::Serialize, Deserialize)]

@@ -5,10 +5,9 @@ use serde_json::json;
 
 use crate::domain::ids::Repo;
 use crate::domain::time::Timestamp;
-use crate::wire::{Method, Request, VendorError, url_encoded};
+use crate::wire::{Method, VendorError, url_encoded};
 
 use super::GitHub;
-use super::auth::Access;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullState {
@@ -169,7 +168,11 @@ impl GitHub {
         node_id: &str,
         flag: Flag,
     ) -> Result<(), VendorError> {
-        let refused = match self.graphql(repo, action, mutation, node_id).await {
+        let variables = json!({ "id": node_id });
+        let refused = match self
+            .graphql::<serde_json::Value>(repo, action, mutation, &variables)
+            .await
+        {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
@@ -178,45 +181,11 @@ impl GitHub {
         }
         // The host refuses to change what is so already.
         const QUERY: &str = "query($id: ID!) { node(id: $id) { ... on PullRequest { isDraft } } }";
-        let is = self.graphql(repo, action, QUERY, node_id).await?;
+        let is: serde_json::Value = self.graphql(repo, action, QUERY, &variables).await?;
         let wanted = matches!(flag, Flag::Draft);
         match is["node"]["isDraft"].as_bool() {
             Some(is_draft) if is_draft == wanted => Ok(()),
             _ => Err(refused),
-        }
-    }
-
-    /// Asks the GraphQL interface about one node. Setting a flag twice is setting it once, so all
-    /// of it may be repeated.
-    async fn graphql(
-        &self,
-        repo: &Repo,
-        action: &'static str,
-        query: &str,
-        node_id: &str,
-    ) -> Result<serde_json::Value, VendorError> {
-        // Enterprise hosts have their REST interface at /api/v3 and GraphQL beside it.
-        let base = self.inner.api_url.trim_end_matches("/v3");
-        let request = Request::new(action, Method::POST, format!("{base}/graphql"))
-            .json(&json!({ "query": query, "variables": { "id": node_id } }))
-            .safe();
-        let response = self
-            .send_signed(repo, request, Access::sign_graphql)
-            .await?;
-        let answer: GraphQlAnswer = response.json()?;
-        match answer.errors.first() {
-            None => Ok(answer.data),
-            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
-                Err(self.inner.wire.limited(&response))
-            }
-            Some(error) => {
-                let status = match error.kind.as_deref() {
-                    Some("NOT_FOUND") => 404,
-                    Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => 403,
-                    _ => 422,
-                };
-                Err(response.refusal(status, &error.message))
-            }
         }
     }
 
@@ -275,21 +244,6 @@ struct Branch {
     #[serde(rename = "ref")]
     branch: String,
     sha: String,
-}
-
-#[derive(Deserialize)]
-struct GraphQlAnswer {
-    #[serde(default)]
-    data: serde_json::Value,
-    #[serde(default)]
-    errors: Vec<GraphQlError>,
-}
-
-#[derive(Deserialize)]
-struct GraphQlError {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    message: String,
 }
 
 impl WirePull {

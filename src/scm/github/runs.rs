@@ -1,4 +1,4 @@
-//! Workflow runs: starting, finding, watching, cancelling, and why one failed.
+//! Workflow runs: starting, finding, watching and cancelling.
 
 use std::time::Duration;
 
@@ -15,9 +15,8 @@ use super::GitHub;
 /// How far may the host's clock be behind ours, when we ask for runs since a moment?
 const CLOCK_SKEW: Duration = Duration::from_secs(2 * 60);
 
-/// How much of a failed job's log do we show?
-const EXCERPT_LINES: usize = 60;
-const EXCERPT_BYTES: usize = 6_000;
+/// How the host says that a run or a job is over.
+pub(super) const COMPLETED: &str = "completed";
 
 /// A run the host has just made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,20 +42,34 @@ pub struct WorkflowRun {
     pub head_branch: Option<String>,
 }
 
-/// Why a dispatch started no run that we know of.
 impl WorkflowRun {
     pub fn is_completed(&self) -> bool {
-        self.status == "completed"
+        self.status == COMPLETED
     }
 }
 
+/// Why a dispatch started no run that we know of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchError {
     /// The host understood and said no; it will again until somebody does what `remedy` says.
     #[error("{message}. {remedy}")]
-    Refused { message: String, remedy: String },
+    Refused {
+        status: u16,
+        message: String,
+        remedy: String,
+    },
     #[error(transparent)]
     Vendor(#[from] VendorError),
+}
+
+impl DispatchError {
+    /// The status the host answered with, if it answered.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            DispatchError::Refused { status, .. } => Some(*status),
+            DispatchError::Vendor(error) => error.status(),
+        }
+    }
 }
 
 impl GitHub {
@@ -151,37 +164,6 @@ impl GitHub {
         let request = Request::new("cancelling the workflow run", Method::POST, url).accept(409);
         self.send(repo, request).await.map(drop)
     }
-
-    /// Where the first failed job of a run failed, and the end of its log, redacted. None when no
-    /// job failed. A log that is gone leaves the first line alone.
-    ///
-    /// # Errors
-    /// What reading the jobs failed with.
-    pub async fn failed_log_excerpt(
-        &self,
-        repo: &Repo,
-        run_id: u64,
-    ) -> Result<Option<String>, VendorError> {
-        let url = self.repo_url(
-            repo,
-            &format!("/actions/runs/{run_id}/jobs?filter=latest&per_page=100"),
-        );
-        let jobs = self
-            .read_all(repo, "listing the run's jobs", url, |page: JobPage| {
-                page.jobs
-            })
-            .await?;
-        let Some(job) = jobs.into_iter().find(Job::has_failed) else {
-            return Ok(None);
-        };
-        let url = self.repo_url(repo, &format!("/actions/jobs/{}/logs", job.id));
-        let request = Request::get("reading the job's log", url).redirect_without_authorization();
-        let log = self.send(repo, request).await.map(|log| log.text());
-        Ok(Some(match log {
-            Ok(log) => format!("{}\n\n{}", job.headline(), tail(&log)),
-            Err(error) => format!("{} ({error})", job.headline()),
-        }))
-    }
 }
 
 /// What to tell when the host refused a dispatch.
@@ -206,46 +188,10 @@ fn refused(response: &Response, repo: &Repo, workflow: &str, git_ref: &str) -> D
         (said, sync)
     };
     DispatchError::Refused {
+        status: response.status(),
         message,
         remedy: remedy.to_owned(),
     }
-}
-
-/// The last lines, without the host's time stamps and colours.
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    let mut bytes = 0;
-    let mut kept: Vec<String> = lines
-        .iter()
-        .rev()
-        .take(EXCERPT_LINES)
-        .map(|line| plain(line))
-        .take_while(|line| {
-            bytes += line.len() + 1;
-            bytes <= EXCERPT_BYTES
-        })
-        .collect();
-    kept.reverse();
-    kept.join("\n")
-}
-
-fn plain(line: &str) -> String {
-    let line = match line.split_once(' ') {
-        Some((stamp, rest)) if Timestamp::parse(stamp).is_some() => rest,
-        _ => line,
-    };
-    let mut plain = String::with_capacity(line.len());
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        if c == '\u{1b}' {
-            // A colour: everything up to its closing letter.
-            chars.by_ref().find(char::is_ascii_alphabetic);
-        } else if !c.is_control() || c == '\t' {
-            plain.push(c);
-        }
-    }
-    plain.truncate(plain.floor_char_boundary(1000));
-    plain
 }
 
 #[derive(Deserialize)]
@@ -301,66 +247,5 @@ impl Run {
             updated_at: self.updated_at,
             head_branch: self.head_branch,
         }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct JobPage {
-    jobs: Vec<Job>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Job {
-    id: u64,
-    name: String,
-    conclusion: Option<String>,
-    #[serde(default)]
-    steps: Vec<JobStep>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct JobStep {
-    name: String,
-    conclusion: Option<String>,
-}
-
-impl Job {
-    fn has_failed(&self) -> bool {
-        is_failure(self.conclusion.as_deref())
-    }
-
-    fn headline(&self) -> String {
-        let step = self
-            .steps
-            .iter()
-            .find(|step| is_failure(step.conclusion.as_deref()));
-        match step {
-            Some(step) => format!("{} failed in step {}", self.name, step.name),
-            None => format!("{} failed", self.name),
-        }
-    }
-}
-
-fn is_failure(conclusion: Option<&str>) -> bool {
-    matches!(
-        conclusion,
-        Some("failure" | "timed_out" | "cancelled" | "startup_failure")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_excerpt_is_the_plain_end_of_the_log() {
-        let mut log = String::new();
-        for number in 0..500 {
-            log += &format!("2026-11-21T01:00:00.1234567Z \u{1b}[31mline {number}\u{1b}[0m\n");
-        }
-        let excerpt = tail(&log);
-        assert_eq!(excerpt.lines().count(), EXCERPT_LINES);
-        assert!(excerpt.starts_with("line 440\n") && excerpt.ends_with("line 499"));
-        assert!(tail(&"x".repeat(100_000)).len() <= 1000);
     }
 }

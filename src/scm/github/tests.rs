@@ -161,15 +161,15 @@ async fn a_dispatch_names_its_run_or_says_what_to_do() {
                 422,
                 &json!({"message": "Unexpected inputs provided: [\"x\"]"}),
             ),
-            Err(("Unexpected inputs", "Sync the workflows")),
+            Err((422, "Unexpected inputs", "Sync the workflows")),
         ),
         (
             Reply::json(404, &json!({"message": "Not Found"})),
-            Err(("no workflow agent-implement.yml", "Sync the workflows")),
+            Err((404, "no workflow agent-implement.yml", "Sync the workflows")),
         ),
         (
             Reply::json(422, &json!({"message": "No ref found for: main"})),
-            Err(("no branch main", "default branch")),
+            Err((422, "no branch main", "default branch")),
         ),
     ];
     for (reply, expected) in rows {
@@ -181,7 +181,14 @@ async fn a_dispatch_names_its_run_or_says_what_to_do() {
             .await;
         match (outcome, expected) {
             (Ok(run), Ok(id)) => assert_eq!(run.map(|run| run.id), id),
-            (Err(DispatchError::Refused { message, remedy }), Err((says, mends))) => {
+            (Err(refused), Err((status, says, mends))) => {
+                assert_eq!(refused.status(), Some(status));
+                let DispatchError::Refused {
+                    message, remedy, ..
+                } = refused
+                else {
+                    panic!("{refused:?}")
+                };
                 assert!(message.contains(says), "{message}");
                 assert!(remedy.contains(mends), "{remedy}");
             }
@@ -296,21 +303,16 @@ async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
         _ => Reply::json(
             200,
             &json!({"total_count": 2, "jobs": [
-                {"id": 2, "name": "ok", "conclusion": "success", "steps": []},
-                {"id": 3, "name": "run", "conclusion": "failure", "steps": [
+                {"id": 2, "name": "ok", "status": "completed", "conclusion": "success", "steps": []},
+                {"id": 3, "name": "run", "status": "completed", "conclusion": "failure", "steps": [
                     {"name": "Setup", "conclusion": "success"}, {"name": "Push", "conclusion": "failure"}]},
             ]}),
         ),
     })
     .await;
-    let excerpt = with_token(&server)
-        .failed_log_excerpt(&repo(), 1)
-        .await
-        .unwrap();
-    assert_eq!(
-        excerpt.as_deref(),
-        Some("run failed in step Push\n\none\nkey [redacted]")
-    );
+    let excerpt = with_token(&server).log_excerpt(&repo(), 1).await.unwrap();
+    let told = "run failed in step Push\n\none\nkey [redacted]".to_owned();
+    assert_eq!(excerpt, RunLog::Excerpt(told));
     let signed = server
         .asked()
         .into_iter()
@@ -485,14 +487,17 @@ async fn the_probe_names_us_and_the_repository_its_branch() {
         installed(asked, "2099-01-01T00:00:00Z", |asked| {
             match asked.path.as_str() {
                 "/user" => Reply::json(200, &json!({"login": "robin"})),
-                "/app" => Reply::json(200, &json!({"slug": "agent", "name": "Agent"})),
+                "/app" => Reply::json(200, &json!({"slug": "agent", "installations_count": 2})),
                 _ => Reply::json(200, &json!({"default_branch": "trunk"})),
             }
         })
     })
     .await;
     assert_eq!(with_token(&server).probe().await.unwrap(), "user robin");
-    assert_eq!(with_app(&server).probe().await.unwrap(), "App agent");
+    assert_eq!(
+        with_app(&server).probe().await.unwrap(),
+        "App agent, 2 installations"
+    );
     let branch = with_app(&server).default_branch(&repo()).await;
     assert_eq!(branch.as_deref(), Ok("trunk"));
 }

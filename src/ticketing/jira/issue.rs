@@ -5,11 +5,27 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::domain::ids::IssueKey;
-use crate::domain::issue::{OpenBlocker, Progress, Related};
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
 use crate::domain::time::Timestamp;
 
+use super::adf;
 use super::fields::FieldId;
+
+/// What to ask for, that [`Fields`] can be read.
+pub(super) fn fields_read(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
+    let plain = [
+        "summary",
+        "description",
+        "status",
+        "priority",
+        "created",
+        "issuelinks",
+        "parent",
+    ];
+    let custom = custom.into_iter().map(FieldId::id);
+    plain.map(str::to_owned).into_iter().chain(custom).collect()
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,8 +46,8 @@ pub(super) struct Issue {
 
 #[derive(Deserialize)]
 pub(super) struct Fields {
-    pub summary: Option<String>,
-    pub description: Option<Value>,
+    summary: Option<String>,
+    description: Option<Value>,
     pub status: Status,
     pub priority: Option<Named>,
     pub created: Timestamp,
@@ -141,7 +157,27 @@ pub(super) fn line(key: &str, fields: &OtherFields) -> String {
     format!("{key}: {title} ({state})")
 }
 
+impl Issue {
+    /// `status` is the field by which the issue was found.
+    pub(super) fn reference(&self, site: &str, status: FieldId) -> IssueRef {
+        IssueRef {
+            system: System::B,
+            id: IssueId::new(&self.id),
+            key: IssueKey::new(&self.key),
+            title: self.fields.summary.clone().unwrap_or_default(),
+            url: format!("{site}/browse/{}", self.key),
+            marker_field: Some(status.id()),
+        }
+    }
+}
+
 impl Fields {
+    /// The description, in Markdown.
+    pub(super) fn text(&self) -> String {
+        let description = self.description.as_ref();
+        description.map(adf::markdown).unwrap_or_default()
+    }
+
     /// What a field says: a select field one value, another kind perhaps several.
     pub(super) fn values_of(&self, field: FieldId) -> Vec<String> {
         let mut values = Vec::new();

@@ -25,6 +25,11 @@ pub(super) fn marked(clause: &str, status: FieldId) -> String {
     open(clause, &format!("{} is not EMPTY", status.clause()))
 }
 
+/// The issue of this id, if it meets a clause.
+pub(super) fn one(clause: &str, id: u64) -> String {
+    format!("id = {id} AND ({clause})")
+}
+
 /// Issues that have a value in a field.
 pub(super) fn filled(field: FieldId) -> String {
     format!("{} is not EMPTY", field.clause())
@@ -53,6 +58,10 @@ mod tests {
         assert_eq!(
             marked("project = A", status),
             "(project = A) AND cf[10050] is not EMPTY AND statusCategory != Done ORDER BY created ASC"
+        );
+        assert_eq!(
+            one("project = A OR project = B", 10001),
+            "id = 10001 AND (project = A OR project = B)"
         );
         assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);
     }

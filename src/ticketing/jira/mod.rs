@@ -5,15 +5,17 @@
 //! lags behind: issues we have just written are named in the search, so that it reads them afresh.
 
 mod adf;
+mod closed;
 mod comment;
 mod fields;
+mod find;
 mod issue;
 mod jql;
 mod options;
 mod siblings;
 mod snapshot;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +23,8 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::domain::ids::IssueId;
-use crate::domain::issue::{IssueRef, Snapshot};
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::issue::{IssueRef, NamedIssue, Snapshot};
 use crate::domain::mapping::{Mapping, Ticketing};
 use crate::domain::secret::Secret;
 use crate::domain::stage::Stage;
@@ -109,6 +111,18 @@ impl Jira {
         snapshot::read(self, mappings).await
     }
 
+    /// The issue of this key, once for each of these mappings whose query and repo value it meets.
+    ///
+    /// # Errors
+    /// When it meets none, and of one of them it could not be told.
+    pub async fn find(
+        &self,
+        mappings: &[&Mapping],
+        key: &IssueKey,
+    ) -> Result<Vec<NamedIssue>, VendorError> {
+        find::read(self, mappings, key).await
+    }
+
     /// Sets the issue's status field.
     ///
     /// # Errors
@@ -160,6 +174,14 @@ impl Jira {
         issues: &[IssueRef],
     ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
         siblings::read(self, issues).await
+    }
+
+    /// Those of the issues that are done or gone.
+    ///
+    /// # Errors
+    /// When their states cannot be read.
+    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
+        closed::among(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.

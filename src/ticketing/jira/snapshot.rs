@@ -5,15 +5,14 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::domain::ids::{IssueId, IssueKey};
-use crate::domain::issue::{FlaggedIssue, IssueRef, Snapshot, System};
+use crate::domain::issue::{FlaggedIssue, Snapshot};
 use crate::domain::mapping::{Mapping, Ticketing};
 use crate::domain::stage::Stage;
 use crate::wire::{Method, VendorError};
 
 use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
-use super::issue::{Issue, Page, priority};
-use super::{Jira, adf, jql};
+use super::issue::{Issue, Page, fields_read, priority};
+use super::{Jira, jql};
 
 const ACTION: &str = "reading flagged issues";
 
@@ -112,7 +111,7 @@ async fn scopes<'a>(
         else {
             continue;
         };
-        let (status, repo) = match both_fields(jira, mapping).await {
+        let (status, repo) = match both_fields(jira, ACTION, mapping).await {
             Ok(fields) => fields,
             Err(error) => {
                 note_failure(snapshot, failure, std::iter::once(mapping), error);
@@ -137,12 +136,17 @@ async fn scopes<'a>(
     scopes
 }
 
-async fn both_fields(jira: &Jira, mapping: &Mapping) -> Result<(FieldId, FieldId), VendorError> {
+/// The status field and the repo field of a mapping.
+pub(super) async fn both_fields(
+    jira: &Jira,
+    action: &'static str,
+    mapping: &Mapping,
+) -> Result<(FieldId, FieldId), VendorError> {
     let names = field_names(&mapping.ticketing);
     let name = |at: usize| names.get(at).copied().unwrap_or_default();
     Ok((
-        jira.field(ACTION, name(0)).await?,
-        jira.field(ACTION, name(1)).await?,
+        jira.field(action, name(0)).await?,
+        jira.field(action, name(1)).await?,
     ))
 }
 
@@ -177,10 +181,7 @@ impl Scope<'_> {
         let mut body = json!({
             "jql": query,
             "maxResults": PAGE_SIZE,
-            "fields": [
-                "summary", "description", "status", "priority", "created", "issuelinks", "parent",
-                self.status.id(), self.repo.id(),
-            ],
+            "fields": fields_read([self.status, self.repo]),
         });
         if !written.is_empty() {
             body["reconcileIssues"] = json!(written);
@@ -199,7 +200,7 @@ impl Scope<'_> {
 
     /// None when the issue needs no look, or is for no repository of these mappings.
     fn translate(&self, issue: Issue, site: &str) -> Option<FlaggedIssue> {
-        let Issue { id, key, fields } = issue;
+        let fields = &issue.fields;
         let status = fields.values_of(self.status);
         let stage = status.iter().find_map(|value| Stage::from_status(value))?;
         if !jql::FLAGGED.contains(&stage) || fields.status.is_done() {
@@ -208,29 +209,17 @@ impl Scope<'_> {
         let repos = fields.values_of(self.repo);
         let is_for = |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
         let (_, mapping) = self.mappings.iter().find(is_for)?;
-        let (open_blockers, related) = (fields.open_blockers(), fields.related());
         Some(FlaggedIssue {
-            issue: IssueRef {
-                system: System::B,
-                url: format!("{site}/browse/{key}"),
-                marker_field: Some(self.status.id()),
-                id: IssueId::new(id),
-                key: IssueKey::new(key),
-                title: fields.summary.unwrap_or_default(),
-            },
+            issue: issue.reference(site, self.status),
             team: mapping.team_key.clone(),
             stage,
             priority: priority(fields.priority.as_ref()),
             created_at: fields.created,
-            description: fields
-                .description
-                .as_ref()
-                .map(adf::markdown)
-                .unwrap_or_default(),
+            description: fields.text(),
             progress: fields.status.progress(),
-            state_name: fields.status.name,
-            open_blockers,
-            related,
+            state_name: fields.status.name.clone(),
+            open_blockers: fields.open_blockers(),
+            related: fields.related(),
         })
     }
 }

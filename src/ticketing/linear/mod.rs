@@ -4,18 +4,20 @@
 //! change at the same moment is not undone.
 
 mod auth;
+mod closed;
 mod context;
+mod find;
 mod marker;
 mod snapshot;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::domain::ids::IssueId;
-use crate::domain::issue::{IssueRef, Snapshot};
+use crate::domain::ids::{IssueId, IssueKey};
+use crate::domain::issue::{IssueRef, NamedIssue, Snapshot};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
 use crate::keys::uuid_for;
@@ -57,6 +59,18 @@ impl Linear {
             issues,
             unread: Vec::new(),
         })
+    }
+
+    /// The issue of this key, when its team is one of these mappings'.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    pub async fn find(
+        &self,
+        mappings: &[&Mapping],
+        key: &IssueKey,
+    ) -> Result<Vec<NamedIssue>, VendorError> {
+        find::read(self, mappings, key).await
     }
 
     /// Makes the issue's labels show this stage, and its state that work has begun. One read and
@@ -121,6 +135,14 @@ impl Linear {
         issues: &[IssueRef],
     ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
         context::siblings(self, issues).await
+    }
+
+    /// Those of the issues that are completed, cancelled or gone.
+    ///
+    /// # Errors
+    /// When their states cannot be read.
+    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
+        closed::among(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.

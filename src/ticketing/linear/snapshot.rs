@@ -109,7 +109,7 @@ async fn complete_relations(linear: &Linear, issues: &mut [Issue]) -> Result<(),
         let mut open: Vec<(&mut Issue, String)> = issues
             .iter_mut()
             .filter_map(|issue| {
-                let next = issue.inverse_relations.page_info.next()?;
+                let next = issue.around.inverse_relations.page_info.next()?;
                 Some((issue, next))
             })
             .take(BLOCKER_BATCH)
@@ -132,11 +132,9 @@ async fn complete_relations(linear: &Linear, issues: &mut [Issue]) -> Result<(),
         let mut more: std::collections::HashMap<String, Relations> = linear.ask(request).await?;
         for (at, (issue, _)) in open.iter_mut().enumerate() {
             let page = more.remove(&format!("r{at}")).unwrap_or_default();
-            issue
-                .inverse_relations
-                .nodes
-                .extend(page.inverse_relations.nodes);
-            issue.inverse_relations.page_info = page.inverse_relations.page_info;
+            let known = &mut issue.around.inverse_relations;
+            known.nodes.extend(page.inverse_relations.nodes);
+            known.page_info = page.inverse_relations.page_info;
         }
     }
     Ok(())
@@ -193,25 +191,37 @@ struct Issue {
     created_at: Timestamp,
     team: Team,
     state: State,
-    parent: Option<Other>,
     labels: Connection<Label>,
+    #[serde(flatten)]
+    around: Around,
+}
+
+/// What stands around an issue.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Around {
+    parent: Option<Other>,
     relations: Connection<Relation>,
     inverse_relations: Connection<InverseRelation>,
 }
 
 #[derive(Deserialize)]
-struct Team {
-    key: String,
+pub(super) struct Team {
+    pub(super) key: String,
 }
 
 #[derive(Deserialize)]
-struct State {
+pub(super) struct State {
     name: String,
     #[serde(rename = "type", default)]
     kind: String,
 }
 
 impl State {
+    pub(super) fn is_open(&self) -> bool {
+        !CLOSED.contains(&self.kind.as_str())
+    }
+
     fn progress(&self) -> Progress {
         match self.kind.as_str() {
             "started" => Progress::Started,
@@ -260,10 +270,6 @@ impl Other {
     pub(super) fn line(&self) -> String {
         format!("{}: {} ({})", self.identifier, self.title, self.state.name)
     }
-
-    fn is_open(&self) -> bool {
-        !CLOSED.contains(&self.state.kind.as_str())
-    }
 }
 
 impl Issue {
@@ -274,8 +280,8 @@ impl Issue {
         Some(FlaggedIssue {
             stage,
             priority: priority(self.priority),
-            open_blockers: self.open_blockers(),
-            related: self.related(),
+            open_blockers: self.around.open_blockers(),
+            related: self.around.related(),
             issue: IssueRef {
                 system: System::A,
                 id: IssueId::new(self.id),
@@ -291,11 +297,13 @@ impl Issue {
             state_name: self.state.name,
         })
     }
+}
 
+impl Around {
     fn open_blockers(&self) -> Vec<OpenBlocker> {
         let blockers = self.inverse_relations.nodes.iter();
         blockers
-            .filter(|relation| relation.kind == "blocks" && relation.issue.is_open())
+            .filter(|relation| relation.kind == "blocks" && relation.issue.state.is_open())
             .map(|relation| OpenBlocker {
                 key: IssueKey::new(&relation.issue.identifier),
                 title: relation.issue.title.clone(),
@@ -303,7 +311,7 @@ impl Issue {
             .collect()
     }
 
-    fn related(&self) -> Related {
+    pub(super) fn related(&self) -> Related {
         let from_others = self.inverse_relations.nodes.iter().map(|relation| {
             let word = match relation.kind.as_str() {
                 "blocks" => "blocked by",

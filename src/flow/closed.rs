@@ -1,0 +1,55 @@
+//! Runs of issues that people have closed meanwhile.
+//!
+//! A poll shows open, flagged issues only. One that has a run and is not among them was closed,
+//! deleted, or has just lost its labels; only its system can tell which.
+
+use std::collections::HashSet;
+
+use crate::app::App;
+use crate::domain::ids::IssueId;
+use crate::domain::issue::System;
+use crate::domain::job::Job;
+use crate::domain::transition::Event;
+use crate::store::{StoreResult, jobs};
+
+use super::commit::{self, Policy};
+
+/// Ends the runs that work for closed issues of a system. `flagged` is what it has just shown.
+pub(super) async fn end_runs(
+    app: &App,
+    system: System,
+    flagged: &HashSet<IssueId>,
+) -> StoreResult<()> {
+    let Some(account) = app.account(system) else {
+        return Ok(());
+    };
+    let mut unseen = app.store.read(jobs::active)?;
+    // Work on an open pull request outlives its ticket.
+    unseen.retain(|job| {
+        job.issue.system == system && job.kind.phase().is_some() && !flagged.contains(&job.issue.id)
+    });
+    if unseen.is_empty() {
+        return Ok(());
+    }
+    let asked: Vec<_> = unseen.iter().map(|job| job.issue.clone()).collect();
+    let closed = match account.closed(&asked).await {
+        Ok(closed) => closed,
+        Err(error) => {
+            tracing::warn!(account = account.name(), %error, "The states of issues with a run could not be read.");
+            return Ok(());
+        }
+    };
+    for job in unseen.iter().filter(|job| closed.contains(&job.issue.id)) {
+        end_run(app, job).await?;
+    }
+    Ok(())
+}
+
+async fn end_run(app: &App, job: &Job) -> StoreResult<()> {
+    tracing::info!(job.id = %job.id, issue.key = %job.issue.key, "The issue was closed; its run is ended.");
+    let (id, policy, now) = (job.id.clone(), Policy::of(&app.config), app.now());
+    app.store
+        .write(move |tx| commit::happen(tx, policy, &id, Event::IssueClosed, now))
+        .await
+        .map(drop)
+}

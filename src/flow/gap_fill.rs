@@ -1,0 +1,246 @@
+//! More work on an open pull request, because a person asks for it in a comment.
+//!
+//! The issue is looked up among what the mappings own; whether the pull request is ours and its
+//! branch free is decided in the commit that reserves the run, so that of two equal requests one
+//! starts a run. The ticket hears nothing of it: no marker moves, no dedup entry is made, no slot is
+//! taken. What goes wrong after the answer is told on the pull request.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use crate::app::App;
+use crate::config::Config;
+use crate::crash::CrashPoint;
+use crate::domain::caps;
+use crate::domain::comments;
+use crate::domain::effect::RunBrief;
+use crate::domain::ids::{IssueKey, JobId, TeamKey};
+use crate::domain::issue::{NamedIssue, Phase, Related, System};
+use crate::domain::job::{Job, JobKind, JobState};
+use crate::domain::mapping::Mapping;
+use crate::domain::time::Timestamp;
+use crate::store::{Rows, StoreError, StoreResult, WriteTx, contexts, jobs, mappings};
+use crate::ticketing::Account;
+
+use super::dispatch;
+
+/// How long is a ticketing system waited for?
+const LOOK_UP: Duration = Duration::from_secs(15);
+
+/// How long is the start waited for? Shorter than what a stop of the service leaves to requests.
+const START: Duration = Duration::from_secs(8);
+
+/// Ends an instruction that was cut.
+const CUT_MARK: &str = "\n\n[… the instruction was cut here: it is longer than a run may be given]";
+
+/// What a person asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    pub issue: String,
+    pub pull: u64,
+    pub instruction: Option<String>,
+}
+
+/// Why no run was started.
+#[derive(Debug, thiserror::Error)]
+pub enum GapFillError {
+    /// No mapping owns the issue, or the pull request is none that we opened for it.
+    #[error("no mapping owns such an issue and pull request")]
+    NotFound,
+    #[error("{0} is paused")]
+    Paused(TeamKey),
+    #[error("{detail}")]
+    NotDispatched {
+        detail: String,
+        /// The repository host's HTTP status, when it is the one who refused.
+        status: Option<u16>,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl GapFillError {
+    fn not_dispatched(detail: impl Into<String>) -> Self {
+        Self::NotDispatched {
+            detail: detail.into(),
+            status: None,
+        }
+    }
+}
+
+/// Reserves a run on the pull request and waits a little for its start.
+///
+/// A start that is still open then counts as one: it is stored and will be tried for a day, and
+/// whoever asks again meanwhile is refused, so that there is one run. Should it fail in the end, the
+/// pull request is told.
+///
+/// # Errors
+/// When no run is going to start, or it cannot be stored.
+pub async fn trigger(app: &App, command: Command) -> Result<JobId, GapFillError> {
+    let key = IssueKey::parse(&command.issue).ok_or(GapFillError::NotFound)?;
+    let (owners, unclear) = owners(app, &key).await?;
+    let (handle, now, asked) = (app.clone(), app.now(), presentable(command));
+    let reserved = app
+        .store
+        .write(
+            move |tx| match reserve(tx, &handle.config, &owners, &asked, now) {
+                Err(GapFillError::Store(error)) => Err(error),
+                decided => Ok(decided),
+            },
+        )
+        .await?;
+    match (reserved, unclear) {
+        (Ok(job), _) => {
+            tracing::info!(job.id = %job, issue.key = %key, "Reserved a run on a pull request.");
+            app.crash.reach(CrashPoint::Reserved);
+            started(app, &job).await
+        }
+        // A system that did not answer may be the one that has it.
+        (Err(GapFillError::NotFound), Some(why)) => Err(GapFillError::not_dispatched(why)),
+        (Err(refusal), _) => Err(refusal),
+    }
+}
+
+/// The instruction as a run may have it: nothing in it is invisible, and it leaves room for the rest.
+fn presentable(command: Command) -> Command {
+    let instruction = command.instruction.map(|text| {
+        let text = comments::stripped(&text);
+        comments::cut(text.trim(), caps::MAX_INSTRUCTION_BYTES, CUT_MARK)
+    });
+    Command {
+        instruction: instruction.filter(|text| !text.is_empty()),
+        ..command
+    }
+}
+
+/// The issue as each mapping sees it that owns it, and why another might.
+async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<NamedIssue>, Option<String>)> {
+    let mut mapped: BTreeMap<System, Vec<Mapping>> = BTreeMap::new();
+    for mapping in app.store.read(mappings::all)? {
+        mapped.entry(mapping.system()).or_default().push(mapping);
+    }
+    let looks = app.ticketing.iter().filter_map(|account| {
+        let mappings = mapped.get(&account.system())?;
+        Some(look_up(account, mappings, key))
+    });
+    let (mut owners, mut unclear) = (Vec::new(), None);
+    for look in join_all(looks).await {
+        match look {
+            Ok(found) => owners.extend(found),
+            Err(why) => unclear = Some(why),
+        }
+    }
+    Ok((owners, unclear))
+}
+
+async fn look_up(
+    account: &Account,
+    mappings: &[Mapping],
+    key: &IssueKey,
+) -> Result<Vec<NamedIssue>, String> {
+    let mappings: Vec<&Mapping> = mappings.iter().collect();
+    let why = match timeout(LOOK_UP, account.find(&mappings, key)).await {
+        Ok(Ok(found)) => return Ok(found),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("{} did not answer in time", account.name()),
+    };
+    tracing::warn!(account = account.name(), issue.key = %key, why, "An issue could not be looked up.");
+    Err(format!("the issue could not be looked up: {why}"))
+}
+
+/// Reserves the run, unless what was seen outside no longer holds.
+fn reserve(
+    tx: &WriteTx<'_>,
+    config: &Config,
+    owners: &[NamedIssue],
+    command: &Command,
+    now: Timestamp,
+) -> Result<JobId, GapFillError> {
+    let (named, mapping, opened) = permitted(tx, owners, command.pull)?;
+    if let Some(why) = dispatch::ineligible(config, &mapping, Phase::Implementation) {
+        return Err(GapFillError::not_dispatched(why));
+    }
+    let on_branch = |job: &&Job| job.repo == opened.repo && job.branch == opened.branch;
+    if let Some(Job { id, branch, .. }) = jobs::active(tx)?.iter().find(on_branch) {
+        return Err(GapFillError::not_dispatched(format!(
+            "run {id} is at work on {branch}; comment again when it has ended"
+        )));
+    }
+    let (issue, kind) = (&named.issue, JobKind::GapFill);
+    let earlier = jobs::of_issue(tx, &issue.id)?;
+    let job = Job {
+        branch: opened.branch,
+        pull: opened.pull,
+        ..dispatch::new_job(config, &mapping, kind, issue, &earlier, now)
+    };
+    // Siblings take requests of their own to read; those that the first run was told of will do.
+    let related = Related {
+        siblings: contexts::get(tx, &issue.id)?.related.siblings,
+        ..named.related.clone()
+    };
+    let brief = RunBrief {
+        pr_number: Some(command.pull),
+        instruction: command.instruction.clone(),
+        ..dispatch::brief(config, &mapping, kind, &named.description, &related)
+    };
+    dispatch::start(tx, &job, brief, now)?;
+    Ok(job.id)
+}
+
+/// The issue, the mapping that owns it, and the last job of ours on the pull request.
+fn permitted<'a>(
+    tx: &impl Rows,
+    owners: &'a [NamedIssue],
+    pull: u64,
+) -> Result<(&'a NamedIssue, Mapping, Job), GapFillError> {
+    // Of several owners it is the one in whose repository we opened the pull request for the issue.
+    let mut refused = GapFillError::NotFound;
+    for named in owners {
+        let Some(mapping) = mappings::get(tx, &named.team)? else {
+            continue;
+        };
+        let of_pull = jobs::of_pull(tx, &mapping.target(), pull)?;
+        let of_issue = |job: &Job| job.issue.id == named.issue.id;
+        match of_pull.into_iter().rfind(of_issue) {
+            Some(opened) if !mapping.paused => return Ok((named, mapping, opened)),
+            _ if mapping.paused => refused = GapFillError::Paused(mapping.team_key),
+            _ => {}
+        }
+    }
+    Err(refused)
+}
+
+/// Waits for what the host says to the start.
+async fn started(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
+    let waiting = async {
+        loop {
+            let mut settled = pin!(app.bells.settled.notified());
+            // From here on no bell is missed.
+            settled.as_mut().enable();
+            let job = app.store.read(|tx| jobs::get(tx, id))?;
+            if let Some(job) = job.filter(|job| job.state != JobState::Unknown) {
+                return outcome(job);
+            }
+            settled.await;
+        }
+    };
+    let waited = timeout(START, waiting).await;
+    waited.unwrap_or_else(|_| Ok(id.clone()))
+}
+
+/// A job that has left its reservation: it was dispatched, whatever came then, or never will be.
+fn outcome(job: Job) -> Result<JobId, GapFillError> {
+    match job.state {
+        JobState::Failed { reason, .. } if job.dispatched_at.is_none() => {
+            Err(GapFillError::NotDispatched {
+                detail: reason,
+                status: job.refused_with,
+            })
+        }
+        _ => Ok(job.id),
+    }
+}

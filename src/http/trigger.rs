@@ -1,0 +1,83 @@
+//! `POST /trigger/gap-fill`: a comment on a pull request asks for a run. (spec: *Webhook and trigger
+//! endpoints*)
+//!
+//! The workflow `comment-trigger.yml` of the target repository calls it, after it has seen that the
+//! commenter may. It needs no administrator.
+
+use std::future::ready;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use warp::filters::BoxedFilter;
+use warp::http::Method;
+use warp::reject::Rejection;
+use warp::{Filter, path};
+
+use super::error::{ApiError, TriggerFault};
+use super::parts::{
+    ADMIN_BODY, ApiResult, Routes, authorization, body, json, method, ok, one_of, only, with,
+};
+use crate::app::App;
+use crate::flow::gap_fill::{self, Command};
+use crate::keys::signature::bearer_equals;
+
+/// Routes of `/trigger`.
+pub fn routes(app: &App) -> Routes {
+    let gap_fill = path!("trigger" / "gap-fill").boxed();
+    one_of([
+        gap_fill
+            .clone()
+            .and(method(Method::POST))
+            .and(trusted(app))
+            .and(body(ADMIN_BODY))
+            .and(with(app))
+            .then(fill_gap)
+            .boxed(),
+        only(&gap_fill, [Method::POST]),
+    ])
+}
+
+/// Requests of somebody who knows the secret.
+fn trusted(app: &App) -> BoxedFilter<()> {
+    let secret = app.config.gap_fill_trigger_secret.clone();
+    authorization()
+        .and_then(move |header: Option<String>| {
+            let fault = match &secret {
+                None => Some(TriggerFault::NotConfigured),
+                Some(secret) => {
+                    let is_known = header.is_some_and(|header| bearer_equals(&header, secret));
+                    (!is_known).then_some(TriggerFault::Unauthorized)
+                }
+            };
+            ready(match fault {
+                None => Ok(()),
+                Some(fault) => Err(Rejection::from(ApiError::from(fault))),
+            })
+        })
+        .untuple_one()
+        .boxed()
+}
+
+async fn fill_gap(body: Bytes, app: App) -> ApiResult {
+    let command = json(&body)
+        .and_then(|body| command(&body))
+        .ok_or(TriggerFault::InvalidBody)?;
+    let job = gap_fill::trigger(&app, command).await?;
+    Ok(ok(&json!({"ok": true, "dispatched": true, "jobId": job})))
+}
+
+/// Reads the body. An instruction that is no text is a fault, too: without it another run would be
+/// started than was asked for.
+fn command(body: &Value) -> Option<Command> {
+    let issue = body["issueKey"].as_str()?.trim();
+    let pull = body["prNumber"].as_u64().filter(|number| *number > 0)?;
+    let instruction = match &body["instruction"] {
+        Value::Null => None,
+        given => Some(given.as_str()?.to_owned()),
+    };
+    (!issue.is_empty()).then(|| Command {
+        issue: issue.to_owned(),
+        pull,
+        instruction,
+    })
+}

@@ -1,0 +1,62 @@
+//! What only the host's GraphQL interface can do.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::domain::ids::Repo;
+use crate::wire::{Method, Request, VendorError};
+
+use super::GitHub;
+use super::auth::Access;
+
+impl GitHub {
+    /// Asks the GraphQL interface. What we ask of it reads, or sets a flag, which set twice is set
+    /// once: all of it may be repeated.
+    pub(super) async fn graphql<T: DeserializeOwned>(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        query: &str,
+        variables: &serde_json::Value,
+    ) -> Result<T, VendorError> {
+        // Enterprise hosts have their REST interface at /api/v3 and GraphQL beside it.
+        let base = self.inner.api_url.trim_end_matches("/v3");
+        let request = Request::new(action, Method::POST, format!("{base}/graphql"))
+            .json(&json!({ "query": query, "variables": variables }))
+            .safe();
+        let response = self
+            .send_signed(repo, request, Access::sign_graphql)
+            .await?;
+        let answer: GraphQlAnswer = response.json()?;
+        match answer.errors.first() {
+            None => serde_json::from_value(answer.data).map_err(|error| response.misread(error)),
+            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
+                Err(self.inner.wire.limited(&response))
+            }
+            Some(error) => {
+                let status = match error.kind.as_deref() {
+                    Some("NOT_FOUND") => 404,
+                    Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => 403,
+                    _ => 422,
+                };
+                Err(response.refusal(status, &error.message))
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct GraphQlAnswer {
+    #[serde(default)]
+    data: serde_json::Value,
+    #[serde(default)]
+    errors: Vec<GraphQlError>,
+}
+
+#[derive(Deserialize)]
+struct GraphQlError {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    message: String,
+}
