@@ -164,6 +164,42 @@ pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildEr
     })
 }
 
+/// Runs a child to its end and hands on what it says as it comes; none of it is kept.
+///
+/// # Errors
+/// As [`capture`].
+pub async fn stream(
+    spec: &Spec,
+    deadline: Instant,
+    take: impl FnMut(&[u8]),
+) -> Result<Exit, ChildError> {
+    let (mut child, _group) = spec.start()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let whole =
+        async { tokio::try_join!(child.wait(), hand_on(stdout, take), read_capped(stderr)) };
+    let (status, (), _) = timeout_at(deadline, whole)
+        .await
+        .map_err(|_| ChildError::TimedOut)??;
+    Ok(status.into())
+}
+
+async fn hand_on(
+    pipe: Option<impl AsyncRead + Unpin>,
+    mut take: impl FnMut(&[u8]),
+) -> std::io::Result<()> {
+    let Some(pipe) = pipe else { return Ok(()) };
+    let mut pipe = BufReader::with_capacity(64 << 10, pipe);
+    loop {
+        let part = pipe.fill_buf().await?;
+        if part.is_empty() {
+            return Ok(());
+        }
+        take(part);
+        let used = part.len();
+        pipe.consume(used);
+    }
+}
+
 async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {

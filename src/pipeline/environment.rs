@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::agent;
 use super::child::ChildEnv;
 use super::git::Transport;
 use super::handover;
@@ -56,22 +57,6 @@ const PASSED_ON: [&str; 31] = [
 /// What our own process keeps besides: where temporary files go.
 const KEPT: &str = "TMPDIR";
 
-/// Credentials of the direct provider; a base address is none, but travels with them.
-const DIRECT_KEYS: [&str; 3] = [
-    "ANTHROPIC_API_KEY",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-];
-
-/// Credentials of the cloud provider.
-const CLOUD_KEYS: [&str; 5] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "ANTHROPIC_BEDROCK_BASE_URL",
-];
-
 /// Where CI keeps the event that started the run, tokens included.
 const EVENT_FILE: &str = "GITHUB_EVENT_PATH";
 
@@ -94,10 +79,12 @@ pub struct Environment {
     pub temp_root: PathBuf,
     /// The workflow's own token, for the case that the orchestrator cannot be reached.
     pub workflow_token: Option<Secret>,
-    /// Model credentials by the variable that the agent expects them in.
+    /// Model credentials by the variable that agents expect them in.
     pub direct_keys: Vec<(String, Secret)>,
     pub cloud_keys: Vec<(String, Secret)>,
-    /// The agent's program and the arguments that come before ours.
+    /// The name of the agent, where the operator chose one.
+    pub agent: Option<String>,
+    /// The operator's own program in the agent's place, and its arguments.
     pub agent_command: Vec<String>,
     /// Where the operator's own pipelines and steps stand.
     pub custom_root: Option<PathBuf>,
@@ -153,12 +140,6 @@ impl Environment {
         event: Option<&Value>,
     ) -> Result<Self, EnvironmentError> {
         let given = |name: &str| variables.get(name).filter(|text| !text.is_empty()).cloned();
-        let secrets = |names: &[&str]| {
-            names
-                .iter()
-                .filter_map(|name| Some(((*name).to_owned(), Secret::new(given(name)?))))
-                .collect::<Vec<_>>()
-        };
         let repository =
             given("GITHUB_REPOSITORY").ok_or(EnvironmentError::Missing("GITHUB_REPOSITORY"))?;
         let server_url = given("GITHUB_SERVER_URL").unwrap_or("https://github.com".to_owned());
@@ -180,10 +161,11 @@ impl Environment {
             run_id,
             temp_root: given("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
             workflow_token: given("GITHUB_TOKEN").map(Secret::new),
-            direct_keys: secrets(&DIRECT_KEYS),
-            cloud_keys: secrets(&CLOUD_KEYS),
+            direct_keys: secrets(variables, agent::direct_keys()),
+            cloud_keys: secrets(variables, agent::cloud_keys()),
+            agent: given("AGENT_IMPLEMENT_AGENT"),
             agent_command: given("AGENT_IMPLEMENT_AGENT_COMMAND")
-                .unwrap_or("claude".to_owned())
+                .unwrap_or_default()
                 .split_whitespace()
                 .map(str::to_owned)
                 .collect(),
@@ -207,6 +189,18 @@ impl Environment {
             self.repo
         )
     }
+}
+
+/// Those of the named variables that are set.
+fn secrets(
+    variables: &HashMap<String, String>,
+    names: impl Iterator<Item = &'static str>,
+) -> Vec<(String, Secret)> {
+    names
+        .filter_map(|name| Some((name.to_owned(), variables.get(name)?)))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| (name, Secret::new(value.clone())))
+        .collect()
 }
 
 /// The inputs: of the variable `RUN_CONFIG`, else of the event.

@@ -12,23 +12,23 @@ use crate::domain::time::Timestamp;
 /// How much of a reason stands in a step?
 const MAX_REASON: usize = 4000;
 
-/// Performs every step in order. After a failure, or when an earlier attempt had done the work, the
-/// rest is skipped.
+/// Performs every step in order. After a failure the rest is skipped.
 pub async fn execute(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
     let mut steps = definition.steps.iter();
     let mut ended = Ok(());
     for planned in steps.by_ref() {
-        let step = begin(run, &planned.id, planned.kind.as_str());
+        let step = begin(run, &planned.id, &planned.kind);
         run.console.say(&format!("step {}", planned.id));
-        match steps::perform(run, planned.kind).await {
-            Ok(StepOutcome::Passed(outputs)) => end(run, step, "passed", Some(outputs)),
+        match steps::perform(run, planned).await {
+            Ok(StepOutcome::Passed(outputs)) => {
+                run.found
+                    .outputs
+                    .insert(planned.id.clone(), outputs.clone());
+                end(run, step, "passed", Some(outputs));
+            }
             Ok(StepOutcome::Skipped(reason)) => {
                 run.console.say(reason);
                 end(run, step, "skipped", Some(json!({ "reason": reason })));
-            }
-            Ok(StepOutcome::Settled(outputs)) => {
-                end(run, step, "passed", Some(outputs));
-                break;
             }
             Err(failure) => {
                 let reason = shown(run, &failure.reason);
@@ -39,7 +39,7 @@ pub async fn execute(run: &mut Run, definition: &Definition) -> Result<(), Failu
         }
     }
     for planned in steps {
-        let step = step(&planned.id, planned.kind.as_str(), "skipped", Run::now());
+        let step = step(&planned.id, &planned.kind, "skipped", Run::now());
         run.progress.step(step);
     }
     ended

@@ -1,12 +1,12 @@
 //! The sensitive-file guard at work: it reads what is about to be pushed, from the objects.
 //!
 //! Both what is staged and everything the branch already holds beyond the base are judged, because
-//! both arrive at the host. The rules are [`crate::domain::sensitive`]'s.
+//! both arrive in the pull request. The rules are [`crate::domain::sensitive`]'s.
 
-use super::git::changes::{Change, Kind};
+use super::git::changes::{Change, Contents, Kind};
 use super::git::import::Import;
 use super::git::{Git, GitError};
-use crate::domain::sensitive::{self, Category, Hit, Reason};
+use crate::domain::sensitive::{self, AllowList, Category, Hit, Reason, Verdict};
 
 /// Folders and files that steer CI, agents and reviews. A change to them is legitimate and still
 /// deserves a person's look.
@@ -38,57 +38,73 @@ const WATCHED: [&str; 22] = [
 /// A credential of the run itself. Many have no shape that a rule could know.
 const OWN_CREDENTIAL: Reason = Reason::Content(Category::TokensAndAuth, "credential of this run");
 
-/// Everything that must not be pushed, in the order of paths. `holds_own` tells whether a text holds
-/// a credential of this run.
+/// What the guard found, in the order of paths.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Inspected {
+    /// What must not be pushed.
+    pub blocked: Vec<Hit>,
+    /// What a person should look at.
+    pub warned: Vec<Hit>,
+}
+
+/// Judges everything that a push of `staged` brings to the host beyond `fork_point`. The push brings
+/// exactly that: one commit of this tree on what the host has already, whatever commits the agent
+/// made of its own. `holds_own` tells whether a text holds a credential of this run.
 pub async fn inspect(
     git: &Git,
     fork_point: &str,
     staged: &Import,
+    allow: &AllowList,
     holds_own: impl Fn(&[u8]) -> bool,
-) -> Result<Vec<Hit>, GitError> {
+) -> Result<Inspected, GitError> {
     let changes = git.changes(fork_point, &staged.tree).await?;
-    let mut hits = staged.blocked.clone();
+    let mut inspected = Inspected {
+        blocked: staged.blocked.clone(),
+        warned: Vec::new(),
+    };
     git.each_content(&changes, |contents| {
-        let path = contents.change.path.as_bytes();
-        let stays = contents.change.after != Kind::Missing;
-        let own = holds_own(path) || contents.after.as_deref().is_some_and(&holds_own);
-        let judged = if stays && own {
-            Some(OWN_CREDENTIAL)
+        let path = contents.change.path.as_str();
+        let is_own = holds_own(path.as_bytes()) || contents.after.is_some_and(&holds_own);
+        let verdict = if is_own && contents.change.after != Kind::Missing {
+            Verdict::Blocks(OWN_CREDENTIAL)
         } else {
-            judge(contents.change, contents.before, contents.after)
+            judge(&contents, allow)
         };
-        if let Some(reason) = judged {
-            hits.push(Hit {
-                path: contents.change.path.clone(),
-                reason,
-            });
-        }
+        let (reason, list) = match verdict {
+            Verdict::Passes => return,
+            Verdict::Warns(reason) => (reason, &mut inspected.warned),
+            Verdict::Blocks(reason) => (reason, &mut inspected.blocked),
+        };
+        list.push(Hit {
+            path: path.to_owned(),
+            reason,
+        });
     })
     .await?;
-    hits.sort_by(|one, other| one.path.cmp(&other.path));
-    hits.dedup_by(|one, other| one.path == other.path);
-    Ok(hits)
+    for list in [&mut inspected.blocked, &mut inspected.warned] {
+        list.sort_by(|one, other| one.path.cmp(&other.path));
+        list.dedup_by(|one, other| one.path == other.path);
+    }
+    Ok(inspected)
 }
 
-fn judge(change: &Change, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Option<Reason> {
-    let path = change.path.as_str();
-    match change.after {
+fn judge(contents: &Contents<'_>, allow: &AllowList) -> Verdict {
+    let path = contents.change.path.as_str();
+    match (contents.change.after, contents.after) {
         // What is taken away does no harm any more.
-        Kind::Missing => None,
-        Kind::Gitlink => Some(Reason::NestedRepository),
-        Kind::Link => match after {
-            Some(target) => sensitive::judge_link(path, &String::from_utf8_lossy(&target)),
-            None => Some(Reason::Unreadable),
-        },
-        Kind::File => {
-            let before = match change.before {
-                Kind::File => before.unwrap_or_default(),
-                _ => Vec::new(),
+        (Kind::Missing, _) => Verdict::Passes,
+        (Kind::Gitlink, _) => Verdict::Blocks(Reason::NestedRepository),
+        (Kind::File | Kind::Link, None) => Verdict::Blocks(Reason::Unreadable),
+        (Kind::Link, Some(target)) => {
+            let target = String::from_utf8_lossy(target);
+            sensitive::judge_link(path, &target).map_or(Verdict::Passes, Verdict::Blocks)
+        }
+        (Kind::File, Some(after)) => {
+            let before = match contents.change.before {
+                Kind::File => contents.before,
+                Kind::Missing | Kind::Link | Kind::Gitlink => &[],
             };
-            match after {
-                Some(after) => sensitive::judge(path, &before, &after),
-                None => Some(Reason::Unreadable),
-            }
+            sensitive::judge(path, before, after, allow)
         }
     }
 }

@@ -21,6 +21,7 @@ mod executor;
 mod git;
 mod guard;
 mod handover;
+mod patch;
 mod patience;
 mod progress;
 mod prompts;
@@ -35,7 +36,11 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub use child::ChildEnv;
+pub use console::Console;
 pub use environment::{Environment, EnvironmentError, mask_lines};
+pub use progress::Progress;
+pub use run::Folders;
 pub use start::run;
 
 /// A word that nobody else can know.

@@ -194,3 +194,61 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::domain::secret::Secret;
+    use crate::pipeline::console::Console;
+    use crate::wire::Redactor;
+    use crate::wire::test_server::{Reply, TestServer, client};
+
+    #[tokio::test]
+    async fn many_lines_make_few_reports_and_no_secret_leaves_in_one() {
+        let server = TestServer::start(|_, _| Reply::json(200, &json!({}))).await;
+        let progress = Progress::default();
+        let callback = Callback {
+            url: server.url.clone(),
+            run_token: Secret::new("r"),
+            progress_token: Secret::new("p"),
+        };
+        let sending = progress.start(client("orchestrator"), &callback, None);
+        let console = Console::plain(Redactor::new(["the-secret-value"]), progress.clone());
+        let step: Step = serde_json::from_value(json!({
+            "id": "implement.1", "type": "implement", "status": "running",
+            "started_at": "2027-01-15T08:00:00Z",
+        }))
+        .unwrap();
+        progress.step(step.clone());
+        let begun = Instant::now();
+        let mut lines = 0;
+        while begun.elapsed() < LOG_PERIOD * 2 {
+            console.child(&format!("line {lines} with the-secret-value"));
+            lines += 1;
+            sleep(Duration::from_millis(10)).await;
+        }
+        let passed = Step {
+            status: "passed".to_owned(),
+            ..step
+        };
+        progress.step(passed);
+        progress.flush().await;
+        let reports = server.asked();
+        let logs: Vec<String> = reports
+            .iter()
+            .filter_map(|report| Some(report.json()["log"].as_str()?.to_owned()))
+            .collect();
+        assert!(
+            (3..=6).contains(&reports.len()),
+            "two of the step and one a second: {}",
+            reports.len()
+        );
+        let told = logs.concat();
+        assert_eq!(told.lines().count(), lines, "no line is lost");
+        assert!(!told.contains("the-secret-value"));
+        sending.abort();
+    }
+}

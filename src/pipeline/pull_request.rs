@@ -1,5 +1,7 @@
 //! What the pull request says. What the model says in it is made harmless first.
 
+use std::fmt::Display;
+
 use serde_json::json;
 
 use super::git::changes::Change;
@@ -10,6 +12,9 @@ use crate::domain::report::Usage;
 
 /// How much may the agent say?
 const MAX_SUMMARY: usize = 20_000;
+
+/// How much of one finding of a review is told?
+const MAX_FINDING: usize = 1000;
 
 /// How many paths are named one by one?
 const MAX_NAMED: usize = 30;
@@ -25,6 +30,16 @@ pub fn commit_message(run: &Run) -> String {
     format!(
         "{}\n\nAgent-Implement-Issue: {}\n{}\n",
         title(run),
+        run.config.issue_key,
+        trailer(run)
+    )
+}
+
+/// The message of a commit that mends what a review found.
+pub fn mending_message(run: &Run) -> String {
+    format!(
+        "{}: Mend what the review found\n\nAgent-Implement-Issue: {}\n{}\n",
+        run.config.issue_key,
         run.config.issue_key,
         trailer(run)
     )
@@ -57,6 +72,45 @@ pub fn follow_up(run: &Run, changes: &[Change]) -> (String, String) {
     (marker, body)
 }
 
+/// Marks the one comment that tells how the review of a pull request stands.
+const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
+
+/// The comment on what the review of a commit left open. (spec: *Ticket comments posted*)
+pub fn gap_analysis(run: &Run, reviewed: &Reviewed<'_>, changes: &[Change]) -> (String, String) {
+    let commit = reviewed.commit.get(..12).unwrap_or(reviewed.commit);
+    let mut body = format!("{GAP_ANALYSIS}\n## Review of {commit}\n\n");
+    match reviewed.unresolved {
+        [] => body.push_str("Nothing is left open.\n"),
+        unresolved => {
+            body.push_str("Left open, and the pull request is a draft until it is settled:\n\n");
+            for finding in unresolved {
+                let finding = run.console.redact(finding);
+                body.push_str(&list_item(&finding, MAX_FINDING));
+            }
+        }
+    }
+    if reviewed.mended > 0 {
+        let commits = match reviewed.mended {
+            1 => "one more commit".to_owned(),
+            more => format!("{more} more commits"),
+        };
+        body.push_str(&format!(
+            "\nEarlier findings were worked on in {commits}.\n"
+        ));
+        body.push_str(&watched(changes));
+    }
+    body.push_str(&cost_line(run));
+    (GAP_ANALYSIS.to_owned(), body)
+}
+
+/// How a review stands.
+pub struct Reviewed<'a> {
+    pub commit: &'a str,
+    pub unresolved: &'a [String],
+    /// Times that findings were mended and pushed.
+    pub mended: u32,
+}
+
 fn sections(run: &Run, changes: &[Change]) -> String {
     let summary = neutral(&run.console.redact(&run.found.summary), MAX_SUMMARY);
     let mut body = if summary.is_empty() {
@@ -64,15 +118,6 @@ fn sections(run: &Run, changes: &[Change]) -> String {
     } else {
         format!("## Summary\n\n{summary}\n")
     };
-    if !run.found.unresolved.is_empty() {
-        body.push_str("\n## Left open by the review\n\n");
-        for finding in &run.found.unresolved {
-            body.push_str(&format!(
-                "- {}\n",
-                neutral(finding, 1000).replace('\n', " ")
-            ));
-        }
-    }
     body.push_str("\n## Checks\n\n");
     if run.found.checks.is_empty() {
         body.push_str("No checks of this repository were found.\n");
@@ -80,19 +125,40 @@ fn sections(run: &Run, changes: &[Change]) -> String {
     for check in &run.found.checks {
         body.push_str(&check_line(check));
     }
-    let watched = guard::watched(changes);
-    if !watched.is_empty() {
-        body.push_str(
-            "\n## Please look closely\n\nThis changes files that steer CI, agents or reviews:\n\n",
-        );
-        for path in watched.iter().take(MAX_NAMED) {
-            body.push_str(&format!(
-                "- {}\n",
-                neutral(&path.replace('`', ""), 300).replace('\n', " ")
-            ));
-        }
+    body.push_str(&watched(changes));
+    let suspicious = &run.found.suspicious;
+    if !suspicious.is_empty() {
+        body.push_str("\n## Might hold a secret\n\nNothing that is surely one; please check:\n\n");
+        body.push_str(&named(suspicious));
     }
     body
+}
+
+/// Names the changed files that deserve a person's look.
+fn watched(changes: &[Change]) -> String {
+    let watched = guard::watched(changes);
+    if watched.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\n## Please look closely\n\nThis changes files that steer CI, agents or reviews:\n\n{}",
+        named(&watched)
+    )
+}
+
+/// A list of what is worth a look, a line each.
+fn named(things: &[impl Display]) -> String {
+    let lines = things
+        .iter()
+        .take(MAX_NAMED)
+        .map(|thing| list_item(&thing.to_string().replace('`', ""), 300));
+    let rest = things.len().saturating_sub(MAX_NAMED);
+    let more = (rest > 0).then(|| format!("- … and {rest} more\n"));
+    lines.chain(more).collect()
+}
+
+fn list_item(text: &str, max: usize) -> String {
+    format!("- {}\n", neutral(text, max).replace('\n', " "))
 }
 
 fn check_line(check: &Check) -> String {
@@ -109,16 +175,18 @@ fn closing_lines(run: &Run) -> String {
     let mut lines = String::new();
     if run.found.workflow_token_used {
         lines.push_str(
-            "\nThe orchestrator could not be reached, so this was pushed with the workflow's own token: \
+            "\nThe orchestrator could not be asked for access, so this was pushed with the workflow's own token: \
              the host starts no checks for it. Push an empty commit, or close and reopen, to start them.\n",
         );
     }
-    lines.push_str(&format!("\n{}", cost(&run.found.usage)));
-    if let Some(url) = &run.run_url {
-        lines.push_str(&format!(" · [run]({url})"));
-    }
-    lines.push('\n');
+    lines.push_str(&cost_line(run));
     lines
+}
+
+fn cost_line(run: &Run) -> String {
+    let link = run.run_url.as_ref().map(|url| format!(" · [run]({url})"));
+    let cost = cost(&run.found.usage);
+    format!("\n{cost}{}\n", link.unwrap_or_default())
 }
 
 fn cost(usage: &Usage) -> String {

@@ -2,24 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::agent::Agent;
+use super::agent::{Agent, Role};
 use super::callback::{Access, Giver, RepoAccess};
-use super::child::{ChildEnv, ChildError, Running, Spec};
+use super::child::{ChildEnv, ChildError, Exit, Running, Spec, Voice};
 use super::console::Console;
 use super::git::Git;
 use super::git::import::Import;
 use super::progress::Progress;
 use super::repo_config::RepoConfig;
+use super::steps::Finding;
 use super::strays::{self, Strays};
 use super::text;
+use crate::domain::caps;
 use crate::domain::ids::Repo;
 use crate::domain::report::{FailureCode, Step, Usage};
 use crate::domain::run_config::RunConfig;
 use crate::domain::secret::Secret;
+use crate::domain::sensitive::Hit;
 use crate::domain::time::Timestamp;
 use crate::scm::{Credentials, GitHub};
 use crate::wire::{Client, Redactor};
@@ -60,21 +63,38 @@ pub struct Found {
     pub seen: Option<String>,
     /// This dispatch's commit, when an earlier attempt had pushed it already.
     pub already_pushed: bool,
+    /// Whether the branch holds work of ours that no pull request was opened for.
+    pub unpublished: bool,
     pub repo_config: RepoConfig,
+    /// What each step answered, by its id.
+    pub outputs: Map<String, Value>,
     pub staged: Option<Import>,
+    /// What the guard let pass and a person should look at.
+    pub suspicious: Vec<Hit>,
     /// The plan that was made before, as the orchestrator wrapped it.
     pub plan: String,
     /// What a planning pass wants posted on the ticket.
     pub comments: Vec<String>,
     /// The agent's own words on what it did.
     pub summary: String,
+    /// The last review of the run's own.
+    pub reviewed: Option<Reviewed>,
     /// What the review left open.
     pub unresolved: Vec<String>,
     pub iterations: u32,
     pub checks: Vec<Check>,
     pub usage: Usage,
     pub pull: Option<PullRef>,
+    /// Work that could not be pushed.
+    pub patch: Option<String>,
     pub workflow_token_used: bool,
+}
+
+/// What a review said, and of which tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reviewed {
+    pub tree: String,
+    pub findings: Vec<Finding>,
 }
 
 /// One of the project's own checks, as it ended.
@@ -107,8 +127,6 @@ pub enum StepOutcome {
     Passed(Value),
     /// There was nothing to do, for this reason.
     Skipped(&'static str),
-    /// The run's work had been done by an earlier attempt; the rest is skipped.
-    Settled(Value),
 }
 
 /// Why a step, and so the run, failed.
@@ -134,6 +152,13 @@ impl Failure {
             reason: reason.to_string(),
         }
     }
+}
+
+/// How a program of the repository ended, and the last line of its output.
+#[derive(Debug)]
+pub struct Ended {
+    pub exit: Exit,
+    pub last_line: String,
 }
 
 /// The run's own folders, gone when it ends.
@@ -185,6 +210,12 @@ impl Run {
         Timestamp::from_millis(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
     }
 
+    /// Cycles of changing and reviewing that this run may make.
+    pub fn max_iterations(&self) -> u32 {
+        let default = || caps::default_max_iterations(&self.config.provider);
+        self.config.max_iterations.unwrap_or_else(default)
+    }
+
     /// The environment of scripts of the repository: no credential at all.
     pub fn script_env(&self) -> Result<ChildEnv, Failure> {
         let folder = |name| self.folders.make(name).map_err(Failure::other);
@@ -198,11 +229,18 @@ impl Run {
 
     /// Runs a program of the repository in the work tree, its lines going to the log. Answers
     /// whether it ended well; what went wrong is in the console's tail.
-    pub async fn script(
+    pub async fn script(&self, command: &[String], deadline: Instant) -> Result<Exit, ChildError> {
+        let ended = self.program(command, Vec::new(), deadline).await?;
+        Ok(ended.exit)
+    }
+
+    /// The same with something to read on its standard input.
+    pub async fn program(
         &self,
         command: &[String],
+        input: Vec<u8>,
         deadline: Instant,
-    ) -> Result<super::child::Exit, ChildError> {
+    ) -> Result<Ended, ChildError> {
         let env = self
             .script_env()
             .map_err(|failure| ChildError::Output(std::io::Error::other(failure.reason)))?;
@@ -212,21 +250,43 @@ impl Run {
             args: args.iter().map(Into::into).collect(),
             dir: self.folders.tree(),
             env,
-            input: Vec::new(),
+            input,
         };
         self.console.mark();
         let mut running = Running::start(&spec, text::MAX_LOG_LINE)?;
+        let mut last_line = String::new();
         let whole = async {
             while let Some(line) = running.next().await {
                 self.console.child(&line.text);
+                if line.voice == Voice::Out {
+                    last_line = line.text;
+                }
             }
         };
         let in_time = tokio::time::timeout_at(deadline, whole).await;
         let exit = running.finish(std::time::Duration::ZERO).await;
         match (in_time, exit) {
-            (Ok(()), Some(exit)) => Ok(exit),
+            (Ok(()), Some(exit)) => Ok(Ended { exit, last_line }),
             _ => Err(ChildError::TimedOut),
         }
+    }
+
+    /// The model of a pass: what stands with the guidance counts before the settings, and what was
+    /// chosen for reviews before what was chosen for everything. None leaves it to the agent.
+    pub fn model(&self, role: Role) -> Option<String> {
+        let config = &self.found.repo_config;
+        let models = &config.settings.models;
+        let choices: &[&Option<String>] = match role {
+            Role::Implement => &[&config.model, &models.implement],
+            Role::Review => &[
+                &config.gap_analysis_model,
+                &models.review,
+                &config.model,
+                &models.implement,
+            ],
+            Role::Plan { .. } => &[&config.model, &models.plan],
+        };
+        choices.iter().find_map(|choice| (*choice).clone())
     }
 
     /// Ends whatever the agent or a script left running. From here on nothing changes the work

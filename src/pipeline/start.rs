@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use super::agent::Agent;
+use super::agent::{self, Agent, Cli};
 use super::callback::{self, Access};
 use super::console::Console;
 use super::definition::{Definition, pipeline_of};
@@ -22,6 +22,7 @@ use super::executor;
 use super::git::Git;
 use super::progress::Progress;
 use super::run::{Failure, Folders, Found, Run};
+use super::steps;
 use super::strays::{self, Strays};
 use super::text;
 use crate::domain::caps;
@@ -123,6 +124,10 @@ async fn see_through(
         Err(failure) => return failed(phase, &redacted(&console, failure)),
     };
     let ended = guarded(&mut run, &definition).await;
+    let ended = ended.and_then(|()| delivered(&run));
+    if !was_stopped(&ended) {
+        steps::tear_down(&mut run).await;
+    }
     // Nothing of the work may outlive it.
     let _ = strays::end_all(run.strays).await;
     let mut report = match ended {
@@ -133,6 +138,7 @@ async fn see_through(
         }
     };
     report.usage = Some(run.found.usage);
+    report.patch = run.found.patch.as_ref().map(|patch| console.redact(patch));
     report.pr_url = run.found.pull.as_ref().map(|pull| pull.url.clone());
     report.unresolved = run
         .found
@@ -141,6 +147,23 @@ async fn see_through(
         .map(|finding| executor::shown(&run, finding))
         .collect();
     report
+}
+
+/// An implementation is its pull request; a pipeline of an operator's own may have opened none.
+fn delivered(run: &Run) -> Result<(), Failure> {
+    let owed = run.config.phase == RunPhase::Implementation && run.found.pull.is_none();
+    if owed {
+        return Err(Failure::other(
+            "the run ended without opening a pull request",
+        ));
+    }
+    Ok(())
+}
+
+/// Whoever stops a run leaves it no time to tidy up.
+fn was_stopped(ended: &Result<(), Failure>) -> bool {
+    let code = ended.as_ref().err().and_then(|failure| failure.code);
+    code == Some(FailureCode::Cancelled)
 }
 
 /// The pipeline, with everything that may cut it short.
@@ -203,19 +226,7 @@ fn prepare(
     let folders = Folders::new(&environment.temp_root)
         .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
     let home = folders.make("git-home").map_err(Failure::other)?;
-    let keys = match config.provider {
-        Provider::Direct => environment.direct_keys.clone(),
-        Provider::Cloud { .. } => environment.cloud_keys.clone(),
-    };
-    let mut agent_env = environment.child.clone();
-    for (name, key) in keys {
-        agent_env = agent_env.with(&name, key.expose());
-    }
-    if let Provider::Cloud { region } = &config.provider {
-        agent_env = agent_env
-            .with("CLAUDE_CODE_USE_BEDROCK", "1")
-            .with("AWS_REGION", region);
-    }
+    let agent = agent_of(&environment, &config.provider)?;
     let minutes = u64::from(
         config
             .job_timeout_minutes
@@ -235,11 +246,7 @@ fn prepare(
             transport: environment.transport,
         },
         folders,
-        agent: Agent {
-            command: environment.agent_command.clone(),
-            env: agent_env,
-            model: None,
-        },
+        agent,
         console: setting.console,
         progress: setting.progress,
         access: Access {
@@ -259,13 +266,39 @@ fn prepare(
     Ok((run, definition))
 }
 
+/// The agent that the environment asks for; the repository's own settings are not known yet.
+fn agent_of(environment: &Environment, provider: &Provider) -> Result<Agent, Failure> {
+    let (keys, cloud_region) = match provider {
+        Provider::Direct => (&environment.direct_keys, None),
+        Provider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
+    };
+    let cli = match environment.agent.as_deref() {
+        Some("command") => Cli::Command,
+        Some(name) => Cli::named(name).map_err(|unknown| {
+            let reason = format!("the variable AGENT_IMPLEMENT_AGENT: {unknown}, command");
+            Failure::new(FailureCode::SetupFailed, reason)
+        })?,
+        None if environment.agent_command.is_empty() => Cli::Claude,
+        None => Cli::Command,
+    };
+    Ok(Agent {
+        cli,
+        command: environment.agent_command.clone(),
+        env: environment.child.clone(),
+        keys: keys.clone(),
+        cloud_region,
+        model: None,
+        retries: agent::RETRIES,
+    })
+}
+
 /// Everything in the environment that must not be seen.
 fn secrets(environment: &Environment, callback: Option<&Callback>) -> Vec<Secret> {
     let keys = environment
         .direct_keys
         .iter()
         .chain(&environment.cloud_keys);
-    keys.filter(|(name, _)| !name.ends_with("_BASE_URL"))
+    keys.filter(|(name, _)| !agent::is_address(name))
         .map(|(_, key)| key.clone())
         .chain(environment.workflow_token.clone())
         .chain(
@@ -297,6 +330,7 @@ fn succeeded(run: &Run) -> ResultReport {
         failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
         unresolved: Vec::new(),
         usage: None,
+        patch: None,
         run_id: None,
     }
 }
@@ -320,6 +354,7 @@ fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
         failure_code: failure.code,
         unresolved: Vec::new(),
         usage: None,
+        patch: None,
         run_id: None,
     }
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::environment::Environment;
 use super::git::Transport;
-use super::git::tests::{bare, path_only, shell};
+use super::git::tests::{bare, path_from, shell};
 use super::start::run;
 use super::strays::Strays;
 use crate::domain::ids::Repo;
@@ -28,6 +28,7 @@ struct Stage {
     server: TestServer,
     pulls: Arc<Mutex<Vec<Value>>>,
     refuse_pulls: Arc<Mutex<Option<u16>>>,
+    custom_root: Option<PathBuf>,
 }
 
 impl Stage {
@@ -47,12 +48,16 @@ impl Stage {
             server,
             pulls,
             refuse_pulls,
+            custom_root: None,
         }
     }
 
-    /// An agent that implements with one script and answers a review with a text.
+    /// An agent that implements with one script and answers a review with a text; the folder that
+    /// it is found in.
     fn agent(&self, implement: &str, review: &str) -> PathBuf {
-        let program = self.dir.path().join("agent.sh");
+        let folder = self.dir.path().join("agents");
+        std::fs::create_dir_all(&folder).unwrap();
+        let program = folder.join("claude");
         let event = |text: &str| {
             json!({"type": "result", "subtype": "success", "is_error": false, "num_turns": 2,
                 "result": text, "total_cost_usd": 0.25, "usage": {"input_tokens": 10, "output_tokens": 5}})
@@ -68,7 +73,7 @@ impl Stage {
         );
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        program
+        folder
     }
 
     fn inputs(&self) -> Inputs {
@@ -88,8 +93,26 @@ impl Stage {
         .into()
     }
 
-    async fn run(&self, agent: &Path, inputs: Inputs) -> bool {
-        let environment = Environment {
+    /// A later dispatch on the pull request of the first.
+    fn more_work(&self) -> Inputs {
+        let mut inputs = self.inputs();
+        for (name, value) in [
+            ("dispatch_id", "02JD"),
+            ("phase", "gap-analysis"),
+            ("pr_number", "1"),
+            ("instruction", "Say it louder"),
+        ] {
+            inputs.insert(name.into(), value.into());
+        }
+        inputs
+    }
+
+    async fn run(&self, agents: &Path, inputs: Inputs) -> bool {
+        self.run_in(self.environment(agents, inputs)).await
+    }
+
+    fn environment(&self, agents: &Path, inputs: Inputs) -> Environment {
+        Environment {
             inputs,
             repo: Repo::new("o", "r"),
             server_url: self.dir.path().join("host").to_string_lossy().into_owned(),
@@ -101,13 +124,17 @@ impl Stage {
             workflow_token: Some(Secret::new("ghs_workflowsowntoken0123456789")),
             direct_keys: vec![("ANTHROPIC_API_KEY".into(), Secret::new("the-model-key"))],
             cloud_keys: vec![],
-            agent_command: vec![agent.to_string_lossy().into_owned()],
-            custom_root: None,
+            agent: None,
+            agent_command: vec![],
+            custom_root: self.custom_root.clone(),
             in_ci: false,
-            child: path_only(),
+            child: path_from(agents),
             transport: Transport::LocalFiles,
             strays: Strays::Leave,
-        };
+        }
+    }
+
+    async fn run_in(&self, environment: Environment) -> bool {
         std::fs::create_dir_all(&environment.temp_root).unwrap();
         let code = run(environment).await;
         let left: Vec<_> = std::fs::read_dir(self.dir.path().join("temp"))
@@ -187,7 +214,12 @@ fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuse: Option<u16>) -> Repl
             pulls.push(pull.clone());
             Reply::json(201, &pull)
         }
-        ("PATCH", "/repos/o/r/pulls/1") => Reply::json(200, &pulls.lock().unwrap()[0]),
+        ("GET", "/repos/o/r/issues/1/comments") => Reply::json(200, &json!([])),
+        ("POST", "/repos/o/r/issues/1/comments") => {
+            let comment = json!({"id": 1, "body": asked.json()["body"], "html_url": "https://host/c/1", "user": null});
+            Reply::json(201, &comment)
+        }
+        ("GET" | "PATCH", "/repos/o/r/pulls/1") => Reply::json(200, &pulls.lock().unwrap()[0]),
         _ => Reply::json(404, &json!({"message": format!("no {path} here")})),
     }
 }
@@ -274,8 +306,8 @@ async fn a_ticket_becomes_a_pull_request() {
     assert!(prompt.contains("ENG-1") && prompt.contains("Write hello.txt"));
     assert_eq!(
         stage.bodies("/api/token").len(),
-        2,
-        "once to clone, once to push"
+        3,
+        "once to clone, once to push, once to tell how the review stands"
     );
 }
 
@@ -309,8 +341,8 @@ async fn a_second_attempt_ends_with_the_same_commit_and_one_pull_request() {
     let passes = std::fs::read_to_string(stage.dir.path().join("passes")).unwrap();
     assert_eq!(
         passes.lines().count(),
-        2,
-        "the agent worked once and reviewed once"
+        4,
+        "the agent worked once; what another attempt reviewed is nobody's knowledge"
     );
 }
 
@@ -361,11 +393,126 @@ async fn blockers_that_remain_make_a_draft() {
     assert_eq!(stage.pulls.lock().unwrap()[0]["draft"], true);
     let prompt = std::fs::read_to_string(stage.dir.path().join("prompt-3")).unwrap();
     assert!(prompt.contains("Required fix: lock"), "{prompt}");
-    assert!(stage.steps().iter().any(|(id, _)| id == "review.2"));
+    let steps = stage.steps();
+    for id in ["review.2", "mend.1", "gap-analysis.2"] {
+        assert!(steps.iter().any(|(step, _)| step == id), "{id}: {steps:?}");
+    }
+    let said = stage.bodies("/repos/o/r/issues/1/comments");
+    let said = said.last().unwrap()["body"].as_str().unwrap();
+    assert!(
+        said.starts_with("<!-- agent-implement-gap-analysis -->")
+            && said.contains("- A race (hello.txt:1): two writers\n"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_mended_when_the_time_is_nearly_used_up() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let review = r#"{"approved":false,"blocking":[{"title":"A race","problem":"two writers"}]}"#;
+    let agent = stage.agent("echo x >> hello.txt", review);
+    let mut inputs = stage.inputs();
+    inputs.insert("max_iterations".into(), "2".into());
+    inputs.insert("job_timeout_minutes".into(), "8".into());
+    assert!(stage.run(&agent, inputs).await);
+    let (result, steps) = (stage.result(), stage.steps());
+    assert_eq!(
+        result["unresolved"],
+        json!([
+            "A race: two writers",
+            "Nothing more was mended: the run's time is nearly used up"
+        ])
+    );
+    assert!(!steps.iter().any(|(id, _)| id == "mend.1"), "{steps:?}");
+}
+
+#[tokio::test]
+async fn a_branch_that_somebody_makes_meanwhile_is_theirs_and_the_work_is_kept() {
+    let stage = Stage::new("echo a > a.txt; printf '\\0\\1' > binary").await;
+    let host = stage.dir.path().join("host/o/r.git");
+    let agent = stage.agent(
+        &format!(
+            "echo hello > hello.txt; printf '\\0\\2' > binary; git --git-dir={} branch {BRANCH} main",
+            host.display()
+        ),
+        APPROVE,
+    );
+    assert!(!stage.run(&agent, stage.inputs()).await);
+    let (result, theirs) = (stage.result(), stage.git("git rev-parse main"));
+    assert_eq!(result["failureCode"], "PUSH_REJECTED");
+    let said = result["failureReason"].as_str().unwrap();
+    assert!(
+        said.contains(&format!("somebody pushed {theirs}")),
+        "{said}"
+    );
+    assert_eq!(stage.git(&format!("git rev-parse {BRANCH}")), theirs);
+    let kept = stage.dir.path().join("kept.patch");
+    std::fs::write(&kept, result["patch"].as_str().unwrap()).unwrap();
+    let applied = shell(
+        stage.dir.path(),
+        "git clone -q host/o/r.git clone && cd clone && git apply ../kept.patch && cat hello.txt && od -An -tx1 binary",
+    );
+    assert_eq!(applied, "hello\n 00 02");
+}
+
+#[tokio::test]
+async fn reviewers_are_named_by_the_pipeline_too_and_one_that_cannot_be_read_has_not_approved() {
+    let mut stage = Stage::new("echo a > a.txt").await;
+    let root = stage.dir.path().join("custom");
+    let steps = "[{id: clone, type: clone}, {id: work, type: feedback-loop}, {id: push, type: push}, \
+                 {id: review, type: post-push-review, inputs: {reviewCheckNames: [lint], reviewWaitTimeoutMs: 1}}]";
+    std::fs::create_dir_all(root.join("pipelines")).unwrap();
+    let file = root.join("pipelines/autonomous.yml");
+    std::fs::write(file, format!("id: autonomous\nsteps: {steps}\n")).unwrap();
+    stage.custom_root = Some(root);
+    let agent = stage.agent("echo h > h", APPROVE);
+    assert!(stage.run(&agent, stage.inputs()).await);
+    let result = stage.result();
+    assert_eq!(result["failureCode"], "REVIEW_UNAPPROVED", "{result}");
+    let open = result["unresolved"][0].as_str().unwrap();
+    assert!(
+        open.starts_with("The reviewers' check runs could not be read"),
+        "{open}"
+    );
+}
+
+#[tokio::test]
+async fn a_run_without_a_pull_request_has_failed() {
+    let mut stage = Stage::new("echo a > a.txt").await;
+    let root = stage.dir.path().join("custom");
+    std::fs::create_dir_all(root.join("pipelines")).unwrap();
+    let steps = "[{id: clone, type: clone}, {id: work, type: feedback-loop}, {id: review, type: post-push-review}]";
+    let file = root.join("pipelines/autonomous.yml");
+    std::fs::write(file, format!("id: autonomous\nsteps: {steps}\n")).unwrap();
+    stage.custom_root = Some(root);
+    let agent = stage.agent("echo h > h", APPROVE);
+    assert!(!stage.run(&agent, stage.inputs()).await);
+    assert_eq!(
+        stage.result()["failureReason"],
+        "the run ended without opening a pull request"
+    );
+    assert_eq!(
+        stage.steps().last().unwrap(),
+        &("review".into(), "skipped".into())
+    );
+}
+
+#[tokio::test]
+async fn the_base_branch_is_never_worked_on() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let agent = stage.agent("echo h > h", APPROVE);
+    let (mut inputs, before) = (stage.inputs(), stage.git("git rev-parse main"));
+    inputs.insert("branch".into(), "main".into());
+    assert!(!stage.run(&agent, inputs).await);
+    let reason = "the branch to work on, main, is the base branch itself";
+    assert_eq!(stage.result()["failureReason"], reason);
+    assert_eq!(stage.git("git rev-parse main"), before);
 }
 
 #[tokio::test]
 async fn a_run_that_cannot_go_on_says_why() {
+    let settings =
+        |text: &str| format!("mkdir .agent-implement; echo '{text}' > .agent-implement/config.yml");
     let failing = |setup: &str| format!("printf -- '---\\nsetup: {setup}\\n---\\n' > WORKFLOW.md");
     let rows = [
         (
@@ -387,6 +534,20 @@ async fn a_run_that_cannot_go_on_says_why() {
             "INSTALL_FAILED",
             "install: npm ci",
         ),
+        (
+            settings("agent: copilot"),
+            "true",
+            "SETUP_FAILED",
+            ".agent-implement/config.yml: the agent \"copilot\" is not known; \
+             there are claude, codex, gemini",
+        ),
+        (
+            settings("agent: gemini"),
+            "true",
+            "SETUP_FAILED",
+            "the agent gemini has no model credential: \
+             set GEMINI_API_KEY among the secrets of the repository",
+        ),
     ];
     for (seed, implement, code, reason) in rows {
         let stage = Stage::new(&seed).await;
@@ -397,6 +558,33 @@ async fn a_run_that_cannot_go_on_says_why() {
         let said = result["failureReason"].as_str().unwrap();
         assert!(said.starts_with(reason), "{said}");
     }
+}
+
+#[tokio::test]
+async fn the_environment_may_name_the_agent_or_put_a_program_in_its_place() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let mut unknown = stage.environment(Path::new("/nowhere"), stage.inputs());
+    unknown.agent = Some("copilot".into());
+    assert!(!stage.run_in(unknown).await);
+    let result = stage.result();
+    assert_eq!(result["failureCode"], "SETUP_FAILED");
+    assert_eq!(
+        result["failureReason"],
+        "the variable AGENT_IMPLEMENT_AGENT: the agent \"copilot\" is not known; \
+         there are claude, codex, gemini, command"
+    );
+
+    let script = format!(
+        "if [ $AGENT_IMPLEMENT_ROLE = review ]; then echo '{APPROVE}'; else grep -q ENG-1 && echo hello > hello.txt; fi"
+    );
+    let mut own = stage.environment(Path::new("/nowhere"), stage.inputs());
+    own.agent_command = vec![
+        "bash".into(),
+        stage.dir.path().join("own").display().to_string(),
+    ];
+    std::fs::write(&own.agent_command[1], script).unwrap();
+    assert!(stage.run_in(own).await, "{}", stage.result());
+    assert_eq!(stage.git(&format!("git show {BRANCH}:hello.txt")), "hello");
 }
 
 #[tokio::test]
@@ -454,21 +642,8 @@ async fn more_work_goes_to_the_same_branch_and_is_told_in_a_comment() {
             )
             .await
     );
-    let mut inputs = stage.inputs();
-    for (name, value) in [
-        ("dispatch_id", "02JD"),
-        ("phase", "gap-analysis"),
-        ("pr_number", "1"),
-        ("instruction", "Say it louder"),
-    ] {
-        inputs.insert(name.into(), value.into());
-    }
-    // The stand-in knows no comments: the run says so instead of opening a second pull request.
-    assert!(
-        !stage
-            .run(&stage.agent("echo HELLO > hello.txt", APPROVE), inputs)
-            .await
-    );
+    let louder = stage.agent("echo HELLO > hello.txt", APPROVE);
+    assert!(stage.run(&louder, stage.more_work()).await);
     assert_eq!(stage.pulls.lock().unwrap().len(), 1);
     assert_eq!(
         stage.git(&format!("git rev-list --count main..{BRANCH}")),
@@ -476,8 +651,42 @@ async fn more_work_goes_to_the_same_branch_and_is_told_in_a_comment() {
     );
     let result = stage.result();
     assert_eq!(result["phase"], "gap-analysis");
+    assert_eq!(result["prUrl"], "https://host/o/r/pull/1");
+    let said = stage.bodies("/repos/o/r/issues/1/comments");
+    let said = said[1]["body"].as_str().unwrap();
+    assert!(
+        said.starts_with("<!-- agent-implement-follow-up 02JD -->"),
+        "{said}"
+    );
     let prompt = std::fs::read_to_string(stage.dir.path().join("prompt-3")).unwrap();
     assert!(prompt.contains("Say it louder"));
+}
+
+#[tokio::test]
+async fn no_work_is_put_into_a_pull_request_that_is_over_or_of_another_branch() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let agent = stage.agent("echo hello > hello.txt", APPROVE);
+    assert!(stage.run(&agent, stage.inputs()).await);
+    let change = |pointer: &str, value: &str| {
+        let mut pulls = stage.pulls.lock().unwrap();
+        *pulls[0].pointer_mut(pointer).unwrap() = value.into();
+    };
+    for (pointer, value, reason) in [
+        (
+            "/head/ref",
+            "somebody/else",
+            "pull request #1 is not of the branch",
+        ),
+        ("/state", "closed", "pull request #1 is not open any more"),
+    ] {
+        change(pointer, value);
+        assert!(!stage.run(&agent, stage.more_work()).await);
+        let failure = stage.result()["failureReason"].clone();
+        assert!(failure.as_str().unwrap().starts_with(reason), "{failure}");
+    }
+    assert_eq!(stage.pulls.lock().unwrap().len(), 1);
+    let passes = std::fs::read_to_string(stage.dir.path().join("passes")).unwrap();
+    assert_eq!(passes.lines().count(), 2, "the agent was not asked in vain");
 }
 
 #[tokio::test]
@@ -492,6 +701,6 @@ async fn without_an_orchestrator_the_workflows_own_token_is_used_and_told() {
         pull["body"]
             .as_str()
             .unwrap()
-            .contains("The orchestrator could not be reached")
+            .contains("The orchestrator could not be asked for access")
     );
 }

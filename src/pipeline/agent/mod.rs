@@ -1,50 +1,130 @@
 //! The coding agent: a program that gets a prompt and works in a folder.
 //!
-//! Here is what all such programs share: folders, time limits, reading lines, ending them. What is
-//! particular to one — flags, stream, verdict — stands in its own file; [`claude`] is the one there
-//! is.
+//! Here is what all such programs share: folders, credentials, the call. Reading on to the end of
+//! one is in [`follow`], how its end is judged in [`judge`]. What is particular to one program —
+//! flags, settings, stream — stands in its own file.
+//!
+//! A repository is hostile to its own agent, too: each file says what of a repository's
+//! configuration would run code or move the key, and how that is shut.
 
-pub mod claude;
-mod stream;
+mod claude;
+mod codex;
+mod command;
+mod follow;
+mod gemini;
+mod judge;
+#[cfg(test)]
+mod others_tests;
+mod said;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-use std::time::Duration;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::child::{ChildEnv, ChildError, Running, Spec, Voice};
+use super::child::{ChildEnv, Spec};
 use super::console::Console;
 use super::run::{Failure, Folders};
 use super::text;
 use crate::domain::report::{FailureCode, Usage};
-use stream::Said;
+use crate::domain::secret::Secret;
+use said::Said;
 
-/// How long may an agent take to say its first word? Some hang for ever on a bad folder.
-const START_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+/// The form of a review's answer.
+const REVIEW_SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"required":["approved","blocking"],"properties":{"approved":{"type":"boolean"},"blocking":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["title","location","problem","requiredFix"],"properties":{"title":{"type":"string"},"location":{"type":"string"},"problem":{"type":"string"},"requiredFix":{"type":"string"}}}}}}"#;
 
-/// How long may it be silent afterwards? One command of the agent may run for ten minutes.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// How often is a request to the provider repeated before a pass is given up? About two minutes of
+/// growing pauses.
+pub const RETRIES: u32 = 8;
 
-/// How long may it take to end after its result?
-const END_GRACE: Duration = Duration::from_secs(10);
+/// How much of the program's own words stands in a reason?
+const MAX_WORDS: usize = 600;
 
-/// How long may one event be? Tools answer with whole files.
-const MAX_EVENT: usize = 16 << 20;
+/// The programs that can be the agent. (design: *Agent CLIs*)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cli {
+    Claude,
+    Codex,
+    Gemini,
+    /// A program of the operator's own.
+    Command,
+}
 
-/// How much of what it says on standard error is kept?
-const MAX_SAID: usize = 1500;
+/// Those that are known by name. A repository may choose among these.
+const NAMED: [(&str, Cli); 3] = [
+    ("claude", Cli::Claude),
+    ("codex", Cli::Codex),
+    ("gemini", Cli::Gemini),
+];
+
+impl Cli {
+    /// The program of this name.
+    ///
+    /// # Errors
+    /// A name that is not known; the message says which are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = NAMED.iter().find(|(known, _)| *known == name.trim());
+        found.map(|(_, cli)| *cli).ok_or_else(|| {
+            let names = NAMED.map(|(name, _)| name).join(", ");
+            format!(
+                "the agent {:?} is not known; there are {names}",
+                name.trim()
+            )
+        })
+    }
+
+    fn name(self) -> &'static str {
+        let found = NAMED.iter().find(|(_, cli)| *cli == self);
+        found.map_or("command", |(name, _)| *name)
+    }
+
+    /// The variables that it reaches its provider with.
+    fn keys(self) -> Vec<&'static str> {
+        match self {
+            Cli::Claude => claude::KEYS.to_vec(),
+            Cli::Codex => codex::KEYS.to_vec(),
+            Cli::Gemini => gemini::KEYS.to_vec(),
+            Cli::Command => direct_keys().collect(),
+        }
+    }
+}
+
+/// Every variable that a model provider is reached with directly.
+pub fn direct_keys() -> impl Iterator<Item = &'static str> {
+    [claude::KEYS, codex::KEYS, gemini::KEYS]
+        .into_iter()
+        .flatten()
+        .copied()
+}
+
+/// Every variable that the cloud provider is reached with.
+pub fn cloud_keys() -> impl Iterator<Item = &'static str> {
+    claude::CLOUD_KEYS.iter().copied()
+}
+
+/// Whether a variable is an address: it travels with the credentials and is none.
+pub fn is_address(variable: &str) -> bool {
+    variable.ends_with("_BASE_URL")
+}
 
 /// The agent of this run.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    /// The program and the arguments before ours.
+    pub cli: Cli,
+    /// The operator's own program and its arguments; used by [`Cli::Command`] alone.
     pub command: Vec<String>,
-    /// Its environment: what any child gets, and its model key.
+    /// What any child gets.
     pub env: ChildEnv,
+    /// Every model credential of the run, by variable. A program gets its own ones only.
+    pub keys: Vec<(String, Secret)>,
+    /// The region of the cloud provider, when the run uses that.
+    pub cloud_region: Option<String>,
     pub model: Option<String>,
+    /// How often a request to the provider is repeated.
+    pub retries: u32,
 }
 
 /// What the agent is to do.
@@ -80,11 +160,29 @@ pub struct Answer {
     pub structured: Option<Value>,
 }
 
+impl Answer {
+    fn of(text: &str) -> Self {
+        Self {
+            text: text.trim().to_owned(),
+            structured: None,
+        }
+    }
+}
+
 /// A pass that went wrong, in the run's own words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentFailure {
     pub code: Option<FailureCode>,
     pub reason: String,
+}
+
+impl AgentFailure {
+    fn not_started(cause: &str) -> Self {
+        Self {
+            code: None,
+            reason: format!("model invocation failed: {cause}"),
+        }
+    }
 }
 
 impl From<AgentFailure> for Failure {
@@ -96,19 +194,104 @@ impl From<AgentFailure> for Failure {
     }
 }
 
-/// How the program ended, before it is judged.
-#[derive(Debug, Default)]
-struct Ending {
-    result: Option<stream::ResultEvent>,
-    /// Its exit code, if it ended by itself.
-    exit_code: Option<i32>,
-    stderr: String,
-    /// Why we ended it.
-    stopped: Option<String>,
-    denied_access: bool,
+/// The folders of one call. All but the tree and the home are made afresh for it: settings that a
+/// script or an earlier pass left would be obeyed.
+#[derive(Debug)]
+struct Desk {
+    tree: PathBuf,
+    /// Shared with the repository's scripts, for what tools keep there.
+    home: PathBuf,
+    /// Where the program finds its settings, and nobody else's.
+    settings: PathBuf,
+    /// What we hand to the program as files.
+    papers: PathBuf,
+    temp: PathBuf,
+}
+
+impl Desk {
+    fn lay(folders: &Folders) -> std::io::Result<Self> {
+        Ok(Self {
+            tree: folders.tree(),
+            home: folders.make("home")?,
+            settings: folders.make_empty("agent-settings")?,
+            papers: folders.make_empty("agent-papers")?,
+            temp: folders.make("agent-tmp")?,
+        })
+    }
+
+    /// Puts a text into a file and answers where it is.
+    fn paper(&self, name: &str, text: &str) -> std::io::Result<OsString> {
+        let path = self.papers.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.into())
+    }
+}
+
+/// How a program is called.
+struct Call {
+    program: OsString,
+    args: Vec<OsString>,
+    env: ChildEnv,
+    input: String,
+}
+
+/// What reads a program's stream.
+enum Reader {
+    Claude(claude::Reader),
+    Codex(codex::Reader),
+    Gemini(gemini::Reader),
+    Command(command::Reader),
 }
 
 impl Agent {
+    /// Whether this agent can work at all in this run.
+    ///
+    /// # Errors
+    /// What is missing, for the operator.
+    pub fn check(&self) -> Result<(), String> {
+        let name = self.cli.name();
+        if self.cli == Cli::Command && self.command.is_empty() {
+            return Err("the agent's command is empty".to_owned());
+        }
+        let is_cloud = self.cloud_region.is_some();
+        if is_cloud && matches!(self.cli, Cli::Codex | Cli::Gemini) {
+            return Err(format!(
+                "the provider cloud is not possible with the agent {name}"
+            ));
+        }
+        // In the cloud a machine may have a role of its own, and a command may need no key.
+        let keys: Vec<&str> = self.cli.keys();
+        let has_key = keys
+            .iter()
+            .any(|key| !is_address(key) && self.key(key).is_some());
+        if has_key || is_cloud || self.cli == Cli::Command {
+            return Ok(());
+        }
+        let credentials: Vec<&str> = keys.into_iter().filter(|key| !is_address(key)).collect();
+        Err(format!(
+            "the agent {name} has no model credential: set {} among the secrets of the repository",
+            credentials.join(" or ")
+        ))
+    }
+
+    /// A variable that the provider is reached with.
+    fn key(&self, name: &str) -> Option<&str> {
+        let found = self.keys.iter().find(|(known, _)| known == name);
+        found.map(|(_, key)| key.expose())
+    }
+
+    /// What any child gets, and the program's own credentials.
+    fn base_env(&self) -> ChildEnv {
+        let mut names = self.cli.keys();
+        if self.cloud_region.is_some() {
+            names = cloud_keys().collect();
+        }
+        let own = names
+            .into_iter()
+            .filter_map(|name| Some((name, self.key(name)?)));
+        own.fold(self.env.clone(), |env, (name, key)| env.with(name, key))
+    }
+
     /// Lets the agent work. What it used is counted even when it failed.
     pub async fn perform(
         &self,
@@ -117,116 +300,93 @@ impl Agent {
         console: &Console,
         deadline: Instant,
     ) -> (Usage, Result<Answer, AgentFailure>) {
-        let spec = match self.prepare(pass, folders) {
-            Ok(spec) => spec,
+        let (usage, ended) = match self.prepare(pass, folders) {
+            Ok((spec, mut reader)) => {
+                let ending = follow::to_the_end(&spec, &mut reader, console, deadline).await;
+                let usage = reader.usage();
+                let ended = match ending {
+                    Ok(ending) => judge::judge(ending, &reader, usage.turns, pass.max_turns),
+                    Err(error) => Err(AgentFailure::not_started(&error.to_string())),
+                };
+                (usage, ended)
+            }
             Err(error) => {
-                let failure = claude::not_started(&format!("preparing its folders: {error}"));
-                return (Usage::default(), Err(failure));
+                let cause = format!("preparing its folders: {error}");
+                (Usage::default(), Err(AgentFailure::not_started(&cause)))
             }
         };
-        match follow(&spec, console, deadline).await {
-            Ok(ending) => {
-                let usage = ending
-                    .result
-                    .as_ref()
-                    .map(stream::ResultEvent::usage)
-                    .unwrap_or_default();
-                (usage, claude::judge(ending, pass))
-            }
-            Err(error) => (
-                Usage::default(),
-                Err(claude::not_started(&error.to_string())),
+        // What is cut first could hold half a secret that is not known for one any more.
+        let told = ended.map_err(|failure| AgentFailure {
+            reason: text::cut(&console.redact(&failure.reason), MAX_WORDS),
+            ..failure
+        });
+        (usage, told)
+    }
+
+    fn prepare(&self, pass: &Pass, folders: &Folders) -> std::io::Result<(Spec, Reader)> {
+        let desk = Desk::lay(folders)?;
+        let (call, reader) = match self.cli {
+            Cli::Claude => (
+                claude::call(self, pass, &desk)?,
+                Reader::Claude(claude::Reader::new(pass.role)),
             ),
-        }
-    }
-
-    fn prepare(&self, pass: &Pass, folders: &Folders) -> std::io::Result<Spec> {
-        let home = folders.make("home")?;
-        // Settings that a script or an earlier pass left would be obeyed.
-        let settings = folders.make_empty("agent-settings")?;
-        let system = folders.make_empty("agent-prompt")?.join("system.md");
-        std::fs::write(&system, &pass.system)?;
-        let temp = folders.make("agent-tmp")?;
-        Ok(self.spec(pass, &folders.tree(), &home, &settings, &temp, &system))
-    }
-
-    fn spec(
-        &self,
-        pass: &Pass,
-        tree: &Path,
-        home: &Path,
-        settings: &Path,
-        temp: &Path,
-        system: &Path,
-    ) -> Spec {
-        let (program, first) = match self.command.split_first() {
-            Some((program, first)) => (program.as_str(), first),
-            None => ("claude", &[][..]),
+            Cli::Codex => (
+                codex::call(self, pass, &desk)?,
+                Reader::Codex(codex::Reader::new(pass, &desk)),
+            ),
+            Cli::Gemini => (
+                gemini::call(self, pass, &desk)?,
+                Reader::Gemini(gemini::Reader::default()),
+            ),
+            Cli::Command => (
+                command::call(self, pass, &desk),
+                Reader::Command(command::Reader::default()),
+            ),
         };
-        let mut args: Vec<std::ffi::OsString> = first.iter().map(Into::into).collect();
-        args.extend(claude::arguments(pass, self.model.as_deref(), system));
-        Spec {
-            program: program.into(),
-            args,
-            dir: tree.to_owned(),
-            env: claude::environment(self.env.clone(), home, settings, temp),
-            input: pass.prompt.clone().into_bytes(),
-        }
+        let spec = Spec {
+            program: call.program,
+            args: call.args,
+            dir: desk.tree,
+            env: call.env,
+            input: call.input.into_bytes(),
+        };
+        Ok((spec, reader))
     }
 }
 
-/// Reads the program's events up to its result, and ends it.
-async fn follow(spec: &Spec, console: &Console, deadline: Instant) -> Result<Ending, ChildError> {
-    let mut running = Running::start(spec, MAX_EVENT)?;
-    let mut ending = Ending::default();
-    let mut patience = START_TIMEOUT;
-    loop {
-        let until = deadline.min(Instant::now() + patience);
-        let line = match timeout_at(until, running.next()).await {
-            Ok(Some(line)) => line,
-            Ok(None) => break,
-            Err(_) => {
-                ending.stopped = Some(if until >= deadline {
-                    "the run's time was used up".to_owned()
-                } else {
-                    format!("no event for {} minutes", patience.as_secs() / 60)
-                });
-                break;
-            }
-        };
-        match line.voice {
-            Voice::Err => {
-                console.child(&line.text);
-                ending.stderr.push_str(&text::log_line(&line.text));
-                ending.stderr.push('\n');
-                let surplus = ending.stderr.len().saturating_sub(MAX_SAID);
-                let from = (surplus..=ending.stderr.len())
-                    .find(|at| ending.stderr.is_char_boundary(*at))
-                    .unwrap_or_default();
-                ending.stderr.drain(..from);
-                continue;
-            }
-            Voice::Out => patience = SILENCE_TIMEOUT,
+impl Reader {
+    /// Reads one line. What is no event is something to log.
+    fn read(&mut self, line: &str) -> Said {
+        if let Reader::Command(reader) = self {
+            return reader.read(line);
         }
-        match stream::read(&line.text) {
-            Said::Lines(lines) => lines.iter().for_each(|line| console.child(line)),
-            Said::AccessDenied => {
-                ending.denied_access = true;
-                ending.stopped = Some("the provider does not accept the model credentials".into());
-                break;
-            }
-            Said::Result(result) => {
-                ending.result = Some(*result);
-                break;
-            }
+        let Ok(event) = serde_json::from_str::<Value>(line) else {
+            return Said::Lines(said::paragraphs(line));
+        };
+        match self {
+            Reader::Claude(reader) => reader.read(&event),
+            Reader::Codex(reader) => reader.read(&event),
+            Reader::Gemini(reader) => reader.read(&event),
+            Reader::Command(_) => Said::nothing(),
         }
     }
-    // Reading on would be in vain: some versions never close their output.
-    let grace = if ending.stopped.is_some() {
-        Duration::ZERO
-    } else {
-        END_GRACE
-    };
-    ending.exit_code = running.finish(grace).await.map(|exit| exit.code());
-    Ok(ending)
+
+    /// What was used up to now.
+    fn usage(&self) -> Usage {
+        match self {
+            Reader::Claude(reader) => reader.usage(),
+            Reader::Codex(reader) => reader.usage(),
+            Reader::Gemini(reader) => reader.usage(),
+            Reader::Command(_) => Usage::default(),
+        }
+    }
+
+    /// What an end means before which no result was read, if this program's exit codes tell.
+    fn at_end(&self, exit: i32, words: &str) -> Option<Result<Answer, said::Fault>> {
+        match self {
+            Reader::Claude(_) | Reader::Codex(_) => None,
+            Reader::Gemini(reader) => reader.at_end(exit, words).map(Err),
+            Reader::Command(reader) => Some(reader.at_end(exit, words)),
+        }
+    }
 }

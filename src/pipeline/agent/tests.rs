@@ -9,19 +9,30 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::domain::secret::Secret;
-use crate::pipeline::git::tests::path_only;
+use crate::pipeline::git::tests::path_from;
 use crate::pipeline::progress::Progress;
 use crate::wire::Redactor;
 
 const CAP: u32 = 50;
 
-struct Stage {
-    folders: Folders,
-    console: Console,
+/// The names of variables, without those that Bash adds itself.
+pub(super) fn names(env: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = env
+        .split('\0')
+        .filter_map(|pair| Some(pair.split_once('=')?.0))
+        .filter(|name| !["PWD", "SHLVL", "_", "OLDPWD", "IS_SANDBOX"].contains(name))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+pub(super) struct Stage {
+    pub(super) folders: Folders,
+    pub(super) console: Console,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folders = Folders::new(&tempfile::env::temp_dir()).unwrap();
         std::fs::create_dir_all(folders.tree()).unwrap();
         Self {
@@ -30,32 +41,50 @@ impl Stage {
         }
     }
 
-    fn agent(&self, script: &str) -> Agent {
-        let program = self.folders.make("bin").unwrap().join("agent");
+    /// A script in the place of the program.
+    pub(super) fn agent(&self, cli: Cli, script: &str) -> Agent {
+        let bin = self.folders.make("bin").unwrap();
+        let program = bin.join(cli.name());
         std::fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let keys = direct_keys().chain(cloud_keys());
         Agent {
+            cli,
             command: vec![program.to_string_lossy().into_owned()],
-            env: path_only().with("ANTHROPIC_API_KEY", "the-model-key"),
+            env: path_from(&bin),
+            keys: keys
+                .map(|name| (name.to_owned(), Secret::new(format!("value of {name}"))))
+                .collect(),
+            cloud_region: None,
             model: Some("model-x".into()),
+            retries: 1,
         }
     }
 
-    async fn perform(&self, script: &str, role: Role) -> (Usage, Result<Answer, AgentFailure>) {
+    pub(super) async fn play(
+        &self,
+        agent: &Agent,
+        role: Role,
+        max_turns: u32,
+    ) -> (Usage, Result<Answer, AgentFailure>) {
         let pass = Pass {
             role,
-            max_turns: CAP,
+            max_turns,
             system: "rules".into(),
             prompt: "do it".into(),
         };
         let deadline = Instant::now() + Duration::from_secs(60);
-        self.agent(script)
+        agent
             .perform(&pass, &self.folders, &self.console, deadline)
             .await
     }
+
+    async fn perform(&self, script: &str, role: Role) -> (Usage, Result<Answer, AgentFailure>) {
+        self.play(&self.agent(Cli::Claude, script), role, CAP).await
+    }
 }
 
-fn recorded(name: &str) -> String {
+pub(super) fn recorded(name: &str) -> String {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/data/agent", name]
         .iter()
         .collect();
@@ -119,6 +148,41 @@ async fn an_end_is_judged_by_result_and_exit_together() {
                 "model invocation failed with exit code 1: the provider does not accept the model credentials",
             )),
         ),
+        (
+            "max-budget.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: Reached maximum budget ($0.005)",
+            )),
+        ),
+        (
+            "limited.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: You've hit your session limit; \
+                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+            )),
+        ),
+        (
+            "limited-before.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: Claude AI usage limit reached; \
+                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+            )),
+        ),
+        (
+            "too-long.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: \
+                 API Error: Claude's response exceeded the 64000 output token maximum.",
+            )),
+        ),
     ];
     let stage = Stage::new();
     for (stream, then, expected) in rows {
@@ -152,6 +216,16 @@ async fn usage_is_the_results_and_is_counted_for_failures_too() {
     let script = format!("{}; exit 1", recorded("max-turns.jsonl"));
     let (usage, _) = stage.perform(&script, Role::Implement).await;
     assert_eq!((usage.turns, usage.cost_usd), (4, Some(0.5)));
+    let (usage, _) = stage
+        .perform(&recorded("cut-short.jsonl"), Role::Implement)
+        .await;
+    let counted = Usage {
+        turns: 2,
+        input_tokens: 220,
+        output_tokens: 20,
+        cost_usd: None,
+    };
+    assert_eq!(usage, counted, "once a message, where there is no result");
 }
 
 #[tokio::test]
@@ -184,18 +258,14 @@ async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
     let (_, ended) = stage.perform(&script, Role::Review).await;
     assert_eq!(ended.unwrap().structured.unwrap()["approved"], true);
     let env = std::fs::read_to_string(out.join("env")).unwrap();
-    let mut names: Vec<&str> = env
-        .split('\0')
-        .filter_map(|pair| Some(pair.split_once('=')?.0))
-        // Bash adds these itself.
-        .filter(|name| !["PWD", "SHLVL", "_", "OLDPWD", "IS_SANDBOX"].contains(name))
-        .collect();
-    names.sort_unstable();
     assert_eq!(
-        names,
+        names(&env),
         [
             "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "CLAUDE_CODE_MAX_RETRIES",
+            "CLAUDE_CODE_OAUTH_TOKEN",
             "CLAUDE_CODE_TMPDIR",
             "CLAUDE_CONFIG_DIR",
             "DISABLE_AUTOUPDATER",
@@ -213,7 +283,7 @@ async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
     ] {
         assert!(args.contains(expected), "{args}");
     }
-    assert!(!args.contains("the-model-key"));
+    assert!(!args.contains("value of"));
     assert_eq!(
         std::fs::read_to_string(out.join("prompt")).unwrap(),
         "do it"
@@ -258,21 +328,12 @@ async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
 #[tokio::test]
 async fn a_missing_program_is_said() {
     let stage = Stage::new();
-    let mut agent = stage.agent("");
-    agent.command = vec!["/nowhere/claude".into()];
-    let pass = Pass {
-        role: Role::Implement,
-        max_turns: CAP,
-        system: String::new(),
-        prompt: String::new(),
-    };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let (_, ended) = agent
-        .perform(&pass, &stage.folders, &stage.console, deadline)
-        .await;
+    let mut agent = stage.agent(Cli::Command, "");
+    agent.command = vec!["/nowhere/agent".into()];
+    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
     let reason = ended.unwrap_err().reason;
     assert!(
-        reason.starts_with("model invocation failed: starting /nowhere/claude: "),
+        reason.starts_with("model invocation failed: starting /nowhere/agent: "),
         "{reason}"
     );
 }

@@ -5,11 +5,18 @@ use std::collections::HashMap;
 use super::{Git, GitError};
 use crate::pipeline::text;
 
-/// How many bytes of blobs do we hold at a time?
-const MAX_BATCH: u64 = 32 << 20;
+/// How many bytes of blobs do we hold at a time? Less than a captured child may say.
+const MAX_BATCH: u64 = 48 << 20;
 
-/// Blobs beyond this are not read.
-const MAX_BLOB: u64 = 48 << 20;
+/// Larger blobs are read in windows.
+const MAX_BLOB: u64 = 24 << 20;
+
+/// How much of a large blob is looked at at once?
+const WINDOW: usize = 8 << 20;
+
+/// How much of a window is looked at again at the beginning of the next one? More than any secret is
+/// long.
+const OVERLAP: usize = 64 << 10;
 
 /// What a path is on one side of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +49,14 @@ pub struct Change {
     after_id: String,
 }
 
-/// A change with its contents. A blob that is too large to read has none.
+/// A change with its contents, or a window of what is new where that is large: then nothing counts
+/// as known before.
 #[derive(Debug)]
 pub struct Contents<'a> {
     pub change: &'a Change,
-    pub before: Option<Vec<u8>>,
-    pub after: Option<Vec<u8>>,
+    pub before: &'a [u8],
+    /// None could be read.
+    pub after: Option<&'a [u8]>,
 }
 
 impl Git {
@@ -93,39 +102,65 @@ impl Git {
         mut look: impl FnMut(Contents<'_>),
     ) -> Result<(), GitError> {
         let sizes = self.sizes(changes).await?;
+        let size = |id: &str| sizes.get(id).copied().unwrap_or_default();
+        let is_large = |change: &&Change| size(&change.after_id) > MAX_BLOB;
         let cost = |change: &Change| {
-            [&change.before_id, &change.after_id]
-                .into_iter()
-                .filter_map(|id| sizes.get(id.as_str()))
-                .filter(|size| **size <= MAX_BLOB)
-                .sum::<u64>()
+            let ids = [&change.before_id, &change.after_id];
+            let sizes = ids.map(|id| size(id)).into_iter();
+            sizes.filter(|size| *size <= MAX_BLOB).sum::<u64>()
         };
         let mut rest = changes;
         while !rest.is_empty() {
             let mut total = 0;
-            let fitting = rest
-                .iter()
-                .take_while(|change| {
-                    total += cost(change);
-                    total <= MAX_BATCH
-                })
-                .count()
-                .max(1);
-            let (batch, later) = rest.split_at(fitting);
+            let fitting = rest.iter().take_while(|change| {
+                total += cost(change);
+                total <= MAX_BATCH
+            });
+            let (batch, later) = rest.split_at(fitting.count().max(1));
             let blobs = self.blobs(batch, &sizes).await?;
-            for change in batch {
+            for change in batch.iter().filter(|change| !is_large(change)) {
                 let of = |kind: Kind, id: &str| match kind {
-                    Kind::File | Kind::Link => blobs.get(id).cloned(),
-                    Kind::Missing | Kind::Gitlink => Some(Vec::new()),
+                    Kind::File | Kind::Link => blobs.get(id).map(Vec::as_slice),
+                    Kind::Missing | Kind::Gitlink => Some(&[][..]),
                 };
                 look(Contents {
                     change,
-                    before: of(change.before, &change.before_id),
+                    before: of(change.before, &change.before_id).unwrap_or_default(),
                     after: of(change.after, &change.after_id),
                 });
             }
+            for change in batch.iter().filter(is_large) {
+                self.windows(change, &mut look).await?;
+            }
             rest = later;
         }
+        Ok(())
+    }
+
+    /// Reads a large blob piece by piece. What stands across two pieces is whole in the second.
+    async fn windows(
+        &self,
+        change: &Change,
+        look: &mut impl FnMut(Contents<'_>),
+    ) -> Result<(), GitError> {
+        let mut held: Vec<u8> = Vec::new();
+        let mut show = |held: &[u8]| {
+            look(Contents {
+                change,
+                before: &[],
+                after: Some(held),
+            });
+        };
+        let args = ["cat-file", "blob", change.after_id.as_str()];
+        self.stream("git cat-file", args, |part| {
+            held.extend_from_slice(part);
+            if held.len() >= WINDOW {
+                show(&held);
+                held.drain(..held.len() - OVERLAP);
+            }
+        })
+        .await?;
+        show(&held);
         Ok(())
     }
 
@@ -188,10 +223,20 @@ impl Git {
 
     /// The difference as people read it, cut at `max` bytes.
     pub async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
+        let whole = self.difference("-p", from, to).await?;
+        Ok(text::cut(&whole, max))
+    }
+
+    /// The difference as git applies it.
+    pub async fn patch(&self, from: &str, to: &str) -> Result<String, GitError> {
+        self.difference("--binary", from, to).await
+    }
+
+    async fn difference(&self, form: &str, from: &str, to: &str) -> Result<String, GitError> {
         let args = [
             "diff-tree",
             "-r",
-            "-p",
+            form,
             "--no-ext-diff",
             "--no-textconv",
             "--no-color",
@@ -199,7 +244,7 @@ impl Git {
             to,
         ];
         let answer = self.run("git diff-tree", args, &[]).await?;
-        Ok(text::cut(&String::from_utf8_lossy(&answer.stdout), max))
+        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
     }
 }
 

@@ -104,7 +104,7 @@ impl Git {
     }
 
     /// Keeps what scripts of the repository have made so far out of later imports: it is not the
-    /// agent's work.
+    /// agent's work. What was kept out before stays so.
     pub async fn ignore_present(&self) -> Result<usize, GitError> {
         let action = "git ls-files";
         let args = [
@@ -115,7 +115,14 @@ impl Git {
             "--directory",
         ];
         let made = self.run(action, args, &[]).await?;
-        let mut rules = Vec::new();
+        let folder = self.dir.join("info");
+        let file = folder.join("exclude");
+        let failed = |cause| GitError::Files { action, cause };
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let mut rules = match file.symlink_metadata() {
+            Ok(found) if found.is_file() => std::fs::read(&file).map_err(failed)?,
+            _ => Vec::new(),
+        };
         let mut count = 0;
         for path in parts(&made.stdout).filter(|path| !path.contains(&b'\n')) {
             rules.push(b'/');
@@ -128,10 +135,10 @@ impl Git {
             rules.push(b'\n');
             count += 1;
         }
-        let file = self.dir.join("info").join("exclude");
-        std::fs::create_dir_all(self.dir.join("info"))
-            .and_then(|()| std::fs::write(file, rules))
-            .map_err(|cause| GitError::Files { action, cause })?;
+        // Written beside and moved, so that no link is followed.
+        let fresh = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
+        std::fs::write(fresh.path(), rules).map_err(failed)?;
+        fresh.persist(file).map_err(|error| failed(error.error))?;
         Ok(count)
     }
 }

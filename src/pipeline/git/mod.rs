@@ -192,6 +192,16 @@ impl Git {
         word(action, &answer)
     }
 
+    /// The tree of a commit.
+    pub async fn tree_of(&self, commit: &str) -> Result<String, GitError> {
+        let action = "git rev-parse";
+        let name = format!("{commit}^{{tree}}");
+        let answer = self
+            .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
+            .await?;
+        word(action, &answer)
+    }
+
     /// The commit where two histories part, if the fetched parts of them meet.
     pub async fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, GitError> {
         let action = "git merge-base";
@@ -284,6 +294,29 @@ impl Git {
         std::fs::write(fresh.path(), CONFIG)?;
         fresh.persist(self.dir.join("config"))?;
         Ok(())
+    }
+
+    /// Runs a command whose output may be of any size, and hands it on as it comes.
+    async fn stream<'a>(
+        &self,
+        action: &'static str,
+        args: impl IntoIterator<Item = &'a str>,
+        take: impl FnMut(&[u8]),
+    ) -> Result<(), GitError> {
+        self.seal()
+            .map_err(|cause| GitError::Files { action, cause })?;
+        let spec = self.spec(args);
+        let exit = child::stream(&spec, Instant::now() + GIT_TIMEOUT, take)
+            .await
+            .map_err(|cause| GitError::Child { action, cause })?;
+        if exit.success() {
+            return Ok(());
+        }
+        Err(GitError::Failed {
+            action,
+            code: exit.code(),
+            said: String::new(),
+        })
     }
 
     async fn finish(&self, action: &'static str, spec: &Spec) -> Result<Captured, GitError> {

@@ -8,8 +8,11 @@ use tempfile::TempDir;
 
 use super::remote::Pushed;
 use super::*;
+use crate::domain::report::RunPhase;
 use crate::domain::secret::Secret;
-use crate::domain::sensitive::Reason;
+use crate::domain::sensitive::{AllowList, Hit, Reason};
+use crate::pipeline::guard;
+use crate::pipeline::repo_config::RepoConfig;
 
 /// A host with one repository, and a run's git that has cloned it.
 pub(crate) struct World {
@@ -50,6 +53,12 @@ pub(crate) fn path_only() -> ChildEnv {
     ChildEnv::new([("PATH".into(), path.into())])
 }
 
+/// The same, with a folder that is searched first.
+pub(crate) fn path_from(first: &Path) -> ChildEnv {
+    let path = shell(Path::new("/"), "printf %s \"$PATH\"");
+    ChildEnv::new([("PATH".into(), format!("{}:{path}", first.display()).into())])
+}
+
 async fn world(script: &str) -> World {
     let dir = tempfile::tempdir().unwrap();
     bare(dir.path(), "host.git", script);
@@ -86,6 +95,13 @@ impl World {
     fn assert_nothing_sprang(&self) {
         let trace = std::fs::read_to_string(self.dir.path().join("sprung"));
         assert!(trace.is_err(), "executed: {trace:?}");
+    }
+
+    /// What the guard says of a push.
+    async fn blocked(&self, staged: &import::Import) -> Vec<Hit> {
+        let none = AllowList::default();
+        let found = guard::inspect(&self.git, &self.base, staged, &none, |_| false).await;
+        found.unwrap().blocked
     }
 
     /// Everything the run does after the agent had the tree.
@@ -171,7 +187,7 @@ async fn nothing_planted_in_the_runs_own_directory_executes_or_deceives() {
     world
         .git
         .each_content(&changes, |contents| {
-            read = contents.after.unwrap_or_default()
+            read = contents.after.unwrap_or_default().to_vec()
         })
         .await
         .unwrap();
@@ -233,9 +249,7 @@ async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
             "passwd"
         ]
     );
-    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &import, |_| false)
-        .await
-        .unwrap();
+    let hits = world.blocked(&import).await;
     let links: Vec<&str> = hits
         .iter()
         .filter(|hit| hit.reason == Reason::LinkOutside)
@@ -258,9 +272,7 @@ async fn the_guard_reads_objects_and_sees_earlier_commits_too() {
     std::fs::write(world.tree().join(".env"), "A=1\n").unwrap();
     std::fs::write(world.tree().join(".env.example"), "A=\n").unwrap();
     let staged = world.git.import().await.unwrap();
-    let hits = crate::pipeline::guard::inspect(&world.git, &world.base, &staged, |_| false)
-        .await
-        .unwrap();
+    let hits = world.blocked(&staged).await;
     let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
     assert_eq!(paths, [".env", "config.ts"]);
     let message = crate::domain::sensitive::guard_message(&hits);
@@ -352,4 +364,75 @@ async fn a_child_of_git_sees_the_listed_variables_only() {
             "PATH",
         ]
     );
+}
+
+#[tokio::test]
+async fn a_large_file_is_read_in_windows_and_nothing_of_it_is_missed() {
+    let world = world("echo a > a.txt").await;
+    let token = format!("ghp_{}", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW");
+    // Across the end of the first window, at the very end, and on both sides of a change.
+    for (name, before) in [("first.log", (8 << 20) - 20), ("last.log", 30 << 20)] {
+        let filler = "all is well\n".repeat(before / 12);
+        let rest = if name == "first.log" {
+            filler.as_str()
+        } else {
+            ""
+        };
+        let text = format!("{filler}{token}\n{rest}{rest}{rest}");
+        std::fs::write(world.tree().join(name), text).unwrap();
+    }
+    let harmless = "all is well\n".repeat((26 << 20) / 12);
+    std::fs::write(world.tree().join("harmless.log"), &harmless).unwrap();
+    let staged = world.git.import().await.unwrap();
+    let hits = world.blocked(&staged).await;
+    let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
+    assert_eq!(paths, ["first.log", "last.log"]);
+    // What was large before does not hold up a change that makes it small.
+    let base = world.git.commit(&staged.tree, &world.base, "x\n").await;
+    std::fs::write(world.tree().join("harmless.log"), "small\n").unwrap();
+    let smaller = world.git.import().await.unwrap();
+    let none = AllowList::default();
+    let found = guard::inspect(&world.git, &base.unwrap(), &smaller, &none, |_| false).await;
+    assert_eq!(found.unwrap().blocked, []);
+}
+
+#[tokio::test]
+async fn what_a_repository_permits_is_read_from_the_given_commit() {
+    for (settings, permitted) in [
+        (
+            "guard:\n  allow: ['a/**']\nreviewProviders: [x]\n",
+            Ok(true),
+        ),
+        ("reviewProviders: [x]\n", Ok(false)),
+        ("", Ok(false)),
+        ("guard:\n  allow: a\n", Err(())),
+        ("guard:\n  allow: ['a[']\n", Err(())),
+    ] {
+        let seed = format!(
+            "mkdir .agent-implement; printf '{}' > .agent-implement/config.yml; echo a > a",
+            settings.replace('\'', "\"")
+        );
+        let world = world(&seed).await;
+        std::fs::write(
+            world.tree().join(".agent-implement/config.yml"),
+            "guard: {allow: ['**']}\n",
+        )
+        .unwrap();
+        let read = RepoConfig::read(&world.git, &world.base, RunPhase::Implementation).await;
+        match (read, permitted) {
+            (Ok(config), Ok(permitted)) => {
+                let list = AllowList::compile(&config.settings.guard.allow).unwrap();
+                assert_eq!(list.permits("a/b/.env"), permitted, "{settings:?}");
+                assert!(!list.permits("b/.env"), "{settings:?}");
+            }
+            (Err(wrong), Err(())) => {
+                let wrong = wrong.to_string();
+                assert!(
+                    wrong.starts_with("reading .agent-implement/config.yml: "),
+                    "{wrong}"
+                );
+            }
+            (read, _) => panic!("{read:?} of {settings:?}"),
+        }
+    }
 }

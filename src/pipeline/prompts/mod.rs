@@ -60,6 +60,9 @@ pub fn implement(run: &Run, findings: &str) -> String {
     let task = if !findings.is_empty() {
         "A first version of the change is in the working tree. A review found what must still be mended: \
          mend all of it, and nothing else."
+    } else if run.config.pr_number.is_some() && !is_asked(run) {
+        "The branch holds a pull request for this ticket. Compare it with the ticket and complete what is \
+         missing or wrong; leave the rest of the change as it is."
     } else if run.config.pr_number.is_some() {
         "The branch holds a pull request for this ticket. Do what the feedback or the request below asks \
          for; leave the rest of the change as it is."
@@ -78,6 +81,11 @@ pub fn implement(run: &Run, findings: &str) -> String {
             ("extra", &extra),
         ],
     )
+}
+
+/// Whether somebody says what is to be done beside the ticket.
+fn is_asked(run: &Run) -> bool {
+    run.config.instruction.is_some() || run.config.findings.is_some()
 }
 
 /// The prompt of a planning pass.
@@ -132,6 +140,7 @@ pub fn system(run: &Run) -> String {
     let config = &run.found.repo_config;
     let mut guidance = String::new();
     for (name, text) in &config.team_guidance {
+        let text = named(text, &names(run));
         guidance.push_str(&format!("\n# The team's guidance ({name})\n\n{text}\n"));
     }
     for (name, text) in &config.agent_guidance {
@@ -140,6 +149,27 @@ pub fn system(run: &Run) -> String {
         ));
     }
     fill(SYSTEM, &[("guidance", &guidance)])
+}
+
+/// What guidance may name by `${…}`. Only names that our own rules make stand here, above all
+/// fences: what people wrote into a ticket never does.
+fn names(run: &Run) -> [(&'static str, String); 6] {
+    let pull = run.config.pr_number.map(|number| number.to_string());
+    [
+        ("issue_identifier", run.config.issue_key.to_string()),
+        ("repository", run.repo.to_string()),
+        ("branch", run.config.branch.clone()),
+        ("base_branch", run.base_branch.clone()),
+        ("phase", run.config.phase.as_str().to_owned()),
+        ("pr_number", pull.unwrap_or_default()),
+    ]
+}
+
+/// Guidance with names in the place of `${…}`; others may be a shell's and stay.
+fn named(guidance: &str, names: &[(&str, String)]) -> String {
+    let put =
+        |text: String, (name, value): &(&str, String)| text.replace(&format!("${{{name}}}"), value);
+    names.iter().fold(guidance.to_owned(), put)
 }
 
 fn ticket(run: &Run, mark: &Mark) -> String {
@@ -195,6 +225,16 @@ mod tests {
         assert_eq!(
             fill("a {{x}} b {{y}}", &[("x", "{{y}}"), ("y", "2")]),
             "a {{y}} b 2"
+        );
+    }
+
+    #[test]
+    fn guidance_names_the_run_and_leaves_other_variables_alone() {
+        let names = [("branch", "b/1".to_owned()), ("pr_number", String::new())];
+        let text = "Work on ${branch}${pr_number}; ${HOME} and $branch stay.";
+        assert_eq!(
+            named(text, &names),
+            "Work on b/1; ${HOME} and $branch stay."
         );
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Three things may be found on the host: no branch, then it begins at the base; a branch of ours,
 //! from an earlier dispatch or for an open pull request, then it continues there; or the very commit
-//! of this dispatch, because the machine died after the push, then no work is done twice. A plan is
+//! of this dispatch, because the machine died after the push, then no work is done twice. Work that
+//! was pushed and has no pull request, because the host refused it, is worth one without a change. A plan is
 //! made of the base alone, whatever stands on the branch.
 
 use serde_json::json;
@@ -10,10 +11,14 @@ use serde_json::json;
 use crate::domain::mapping::Provider;
 use crate::domain::report::{FailureCode, RunPhase};
 use crate::domain::secret::Secret;
+use crate::pipeline::agent::Cli;
+use crate::pipeline::callback::RepoAccess;
 use crate::pipeline::git::GitError;
+use crate::pipeline::patience::{PATIENCE, persist};
 use crate::pipeline::pull_request;
 use crate::pipeline::repo_config::{RepoConfig, RepoConfigError, settings_file};
 use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
+use crate::scm::PullState;
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     if !is_plain(&run.config.branch) {
@@ -22,16 +27,20 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     }
     run.git.init().await.map_err(failed)?;
     let access = run.open_access().await?;
+    if let Some(number) = run.config.pr_number {
+        check_pull(run, &access, number).await?;
+    }
     fetch(run, access.token.as_ref()).await?;
-    if run.found.already_pushed
-        && let Some(pull) = open_pull(run, &access).await?
-    {
-        run.console
-            .say("an earlier attempt of this dispatch had opened the pull request");
-        let outputs =
-            json!({ "branch": run.config.branch, "prUrl": pull.url, "prNumber": pull.number });
-        run.found.pull = Some(pull);
-        return Ok(StepOutcome::Settled(outputs));
+    if run.found.already_pushed || continues_own_work(run) {
+        match open_pull(run, &access).await? {
+            Some(pull) if run.found.already_pushed => {
+                run.console
+                    .say("an earlier attempt of this dispatch had opened the pull request");
+                run.found.pull = Some(pull);
+            }
+            Some(_) => {}
+            None => run.found.unpublished = true,
+        }
     }
     drop(access);
     read_config(run).await?;
@@ -46,6 +55,12 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         "start": run.found.start,
         "continued": run.found.seen.is_some(),
     })))
+}
+
+/// Whether an earlier dispatch of the ticket left commits on its branch.
+fn continues_own_work(run: &Run) -> bool {
+    let is_tickets = run.config.phase == RunPhase::Implementation && run.config.pr_number.is_none();
+    is_tickets && run.found.start != run.found.fork_point
 }
 
 /// Fetches base and branch, and decides where the work begins.
@@ -113,10 +128,27 @@ async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn open_pull(
-    run: &Run,
-    access: &crate::pipeline::callback::RepoAccess,
-) -> Result<Option<PullRef>, Failure> {
+/// Work on a pull request that is over, or of another branch, would be for nobody: it is not begun.
+async fn check_pull(run: &Run, access: &RepoAccess, number: u64) -> Result<(), Failure> {
+    let host = run.host(access)?;
+    let say = |line: &str| run.console.say(line);
+    let read = persist(&say, PATIENCE, async || host.pull(&run.repo, number).await).await;
+    let pull = read.map_err(Failure::other)?;
+    if pull.state != PullState::Open {
+        return Err(Failure::other(format!(
+            "pull request #{number} is not open any more"
+        )));
+    }
+    if pull.head_branch != run.config.branch {
+        let branch = &run.config.branch;
+        return Err(Failure::other(format!(
+            "pull request #{number} is not of the branch {branch}"
+        )));
+    }
+    Ok(())
+}
+
+async fn open_pull(run: &Run, access: &RepoAccess) -> Result<Option<PullRef>, Failure> {
     let pull = run
         .host(access)?
         .open_pull(&run.repo, &run.config.branch)
@@ -133,9 +165,14 @@ async fn read_config(run: &mut Run) -> Result<(), Failure> {
         .await
         .map_err(|error| match error {
             RepoConfigError::Git(error) => failed(error),
-            RepoConfigError::FrontMatter(..) => Failure::new(FailureCode::SetupFailed, error),
+            RepoConfigError::Unreadable(..) => Failure::new(FailureCode::SetupFailed, error),
         })?;
-    run.agent.model.clone_from(&config.model);
+    let unfit = |cause: String| Failure::new(FailureCode::SetupFailed, cause);
+    if let Some(name) = &config.settings.agent {
+        run.agent.cli = Cli::named(name)
+            .map_err(|cause| unfit(format!(".agent-implement/config.yml: {cause}")))?;
+    }
+    run.agent.check().map_err(unfit)?;
     if matches!(run.config.provider, Provider::Cloud { .. }) && config.model.is_none() {
         return Err(Failure::new(
             FailureCode::SetupFailed,

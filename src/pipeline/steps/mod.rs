@@ -4,24 +4,33 @@
 mod clone;
 mod feedback_loop;
 mod install;
+mod module;
 mod plan;
 mod post_push_review;
 mod preflight;
 mod push;
+mod review;
 mod setup;
 mod verify;
 
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::agent::{Answer, Pass};
+use super::definition::{StepDefinition, Work};
+use super::executor;
 use super::run::{Failure, Run, StepOutcome};
 
 pub use plan::FOLDER as PLAN_FOLDER;
+pub use review::Finding;
 
 /// What a spent run still needs to check and push its work.
 const RESERVE: Duration = Duration::from_secs(3 * 60);
+
+/// How long may a run tidy up after itself?
+const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// What a step does. (spec: *Admin API*)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,30 +68,58 @@ impl StepKind {
             .map(|(_, kind)| *kind)
     }
 
-    pub fn as_str(self) -> &'static str {
-        KINDS
-            .iter()
-            .find(|(_, kind)| *kind == self)
-            .map_or("", |(name, _)| name)
-    }
-
     /// The names that an operator's pipeline may use, for a message.
     pub fn names() -> String {
         let free = KINDS.iter().filter(|(_, kind)| *kind != StepKind::Plan);
         free.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
+    /// Whether the step can be told this.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_inputs(self, inputs: &Map<String, Value>) -> Result<(), String> {
+        match self {
+            StepKind::PostPushReview => post_push_review::read_inputs(inputs).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the step has nothing to do once this dispatch's commit is on the branch.
     fn makes_the_change(self) -> bool {
-        matches!(
-            self,
-            StepKind::Install | StepKind::Setup | StepKind::FeedbackLoop | StepKind::Preflight
-        )
+        matches!(self, StepKind::FeedbackLoop | StepKind::Preflight)
     }
 }
 
 /// Performs a step.
-pub async fn perform(run: &mut Run, kind: StepKind) -> Result<StepOutcome, Failure> {
+pub async fn perform(run: &mut Run, step: &StepDefinition) -> Result<StepOutcome, Failure> {
+    match &step.work {
+        Work::BuiltIn(kind) => built_in(run, *kind, &step.inputs).await,
+        Work::Module(path) => module::perform(run, step, path).await,
+    }
+}
+
+/// The repository's script for the very end. What it says or breaks changes nothing any more.
+pub async fn tear_down(run: &mut Run) {
+    let Some(script) = run.found.repo_config.teardown.clone() else {
+        return;
+    };
+    let step = executor::begin(run, "teardown", "teardown");
+    let told = own_script(run, "teardown script", &script, TEARDOWN_TIMEOUT).await;
+    match told {
+        Ok(()) => executor::end(run, step, "passed", None),
+        Err(reason) => {
+            run.console.say(&reason);
+            executor::end(run, step, "failed", Some(json!({ "reason": reason })));
+        }
+    }
+}
+
+async fn built_in(
+    run: &mut Run,
+    kind: StepKind,
+    inputs: &Map<String, Value>,
+) -> Result<StepOutcome, Failure> {
     if run.found.already_pushed && kind.makes_the_change() {
         return Ok(StepOutcome::Skipped(
             "an earlier attempt of this dispatch had pushed the change",
@@ -96,7 +133,7 @@ pub async fn perform(run: &mut Run, kind: StepKind) -> Result<StepOutcome, Failu
         StepKind::Preflight => preflight::perform(run).await,
         StepKind::Push => push::perform(run).await,
         StepKind::Verify => verify::perform(run).await,
-        StepKind::PostPushReview => post_push_review::perform(run).await,
+        StepKind::PostPushReview => post_push_review::perform(run, inputs).await,
         StepKind::Plan => plan::perform(run).await,
     }
 }
@@ -104,6 +141,7 @@ pub async fn perform(run: &mut Run, kind: StepKind) -> Result<StepOutcome, Failu
 /// Lets the agent make one pass and counts what it used. It is ended while the run still has the time
 /// to check and push what it did.
 async fn ask(run: &mut Run, pass: &Pass) -> Result<Answer, Failure> {
+    run.agent.model = run.model(pass.role);
     let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
     let deadline = latest.max(Instant::now());
     let (usage, answer) = run

@@ -2,16 +2,19 @@
 //!
 //! What is pushed is the tree that the review read: nothing that ran since can have changed it. The
 //! guard runs before any token is fetched. A second attempt finds the commit by its trailer and the
-//! pull request by its branch, so there is never a second of either.
+//! pull request by its branch, so there is never a second of either. A branch is moved only from
+//! the commit that the work began at: what somebody else has pushed since stays.
 
 use serde_json::json;
 
 use crate::domain::report::{FailureCode, RunPhase};
-use crate::domain::sensitive::guard_message;
-use crate::pipeline::git::GitError;
+use crate::domain::sensitive::{AllowList, guard_message};
+use crate::pipeline::callback::RepoAccess;
 use crate::pipeline::git::changes::Change;
+use crate::pipeline::git::import::Import;
 use crate::pipeline::git::remote::Pushed;
 use crate::pipeline::guard;
+use crate::pipeline::patch;
 use crate::pipeline::patience::{PATIENCE, persist};
 use crate::pipeline::pull_request;
 use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
@@ -19,6 +22,11 @@ use crate::scm::{GitHub, NewPull, Pull};
 use crate::wire::{ErrorKind, VendorError};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    if run.found.already_pushed && run.found.pull.is_some() {
+        return Ok(StepOutcome::Skipped(
+            "an earlier attempt of this dispatch had opened the pull request",
+        ));
+    }
     run.settle().await?;
     let commit = if run.found.already_pushed {
         run.found.start.clone()
@@ -31,20 +39,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         .await
         .map_err(Failure::other)?;
     let access = run.open_access().await?;
-    if !run.found.already_pushed {
-        let seen = run.found.seen.as_deref();
-        let pushed = run
-            .git
-            .push(access.token.as_ref(), &run.config.branch, seen, &commit)
-            .await
-            .map_err(rejected)?;
-        if let Pushed::Rejected(said) = pushed {
-            let reason = format!("push of {} was rejected: {said}", run.config.branch);
-            return Err(Failure::new(FailureCode::PushRejected, reason));
-        }
-        run.console
-            .say(&format!("pushed {commit} to {}", run.config.branch));
-    }
+    move_branch(run, &access, &commit).await?;
     let host = run.host(&access)?;
     let say = |line: &str| run.console.say(line);
     let published = persist(&say, PATIENCE, async || publish(run, &host, &changes).await).await;
@@ -58,47 +53,117 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     Ok(StepOutcome::Passed(outputs))
 }
 
-/// Makes the commit, unless the guard objects.
+/// Makes the commit of what the feedback loop left.
 async fn commit(run: &mut Run) -> Result<String, Failure> {
     let staged = match run.found.staged.take() {
         Some(staged) => staged,
         None => run.import().await?,
     };
-    let holds_own = |text: &[u8]| run.console.holds_secret(text);
-    let hits = guard::inspect(&run.git, &run.found.fork_point, &staged, holds_own)
-        .await
-        .map_err(Failure::other)?;
-    if !hits.is_empty() {
-        return Err(Failure::new(
-            FailureCode::SensitiveFilesBlocked,
-            guard_message(&hits),
-        ));
-    }
-    let unchanged = run
-        .git
-        .changes(&run.found.start, &staged.tree)
-        .await
-        .map_err(Failure::other)?
-        .is_empty();
-    if unchanged {
-        return Err(Failure::new(
+    let message = pull_request::commit_message(run);
+    match guarded_commit(run, &staged, &message).await? {
+        Some(commit) => Ok(commit),
+        None if run.found.unpublished => {
+            run.console
+                .say("nothing new; what was pushed before gets its pull request");
+            Ok(run.found.start.clone())
+        }
+        None => Err(Failure::new(
             FailureCode::NoChanges,
             "Nothing to commit: no file changes in the working tree",
-        ));
+        )),
     }
-    run.git
-        .commit(
-            &staged.tree,
-            &run.found.start,
-            &pull_request::commit_message(run),
-        )
+}
+
+/// Makes a commit, unless the guard objects; none when nothing has changed.
+pub(super) async fn guarded_commit(
+    run: &mut Run,
+    staged: &Import,
+    message: &str,
+) -> Result<Option<String>, Failure> {
+    inspect(run, staged).await?;
+    let start = &run.found.start;
+    let changes = run.git.changes(start, &staged.tree).await;
+    if changes.map_err(Failure::other)?.is_empty() {
+        return Ok(None);
+    }
+    let made = run.git.commit(&staged.tree, start, message).await;
+    made.map(Some).map_err(Failure::other)
+}
+
+/// Moves the branch of the host from where it was seen to a commit that was guarded, and goes on
+/// from there. What cannot be pushed is kept as a patch.
+pub(super) async fn move_branch(
+    run: &mut Run,
+    access: &RepoAccess,
+    commit: &str,
+) -> Result<(), Failure> {
+    let branch = run.config.branch.as_str();
+    if branch == run.base_branch {
+        let reason = format!("nothing is pushed to the base branch {branch}");
+        return Err(Failure::new(FailureCode::PushRejected, reason));
+    }
+    let (token, seen) = (access.token.as_ref(), run.found.seen.as_deref());
+    if seen == Some(commit) {
+        return Ok(());
+    }
+    let said = match run.git.push(token, branch, seen, commit).await {
+        Ok(Pushed::Done) => {
+            run.console.say(&format!("pushed {commit} to {branch}"));
+            run.found.seen = Some(commit.to_owned());
+            run.found.start = commit.to_owned();
+            return Ok(());
+        }
+        Ok(Pushed::Rejected(said)) => said,
+        Err(error) => error.to_string(),
+    };
+    let why = match run.git.remote_head(token, branch).await {
+        Ok(Some(theirs)) if Some(theirs.as_str()) != seen => format!(
+            "somebody pushed {theirs} to it while this run was at work, and nobody's commits are overwritten"
+        ),
+        Ok(None) if seen.is_some() => "it was deleted while this run was at work".to_owned(),
+        _ => said,
+    };
+    let mut reason = format!("push of {branch} was rejected: {why}");
+    match patch::between(&run.git, branch, &run.found.start, commit).await {
+        Ok(patch) => {
+            reason.push_str("\nThe work is kept with the job, as a patch.");
+            run.found.patch = Some(patch);
+        }
+        Err(error) => run
+            .console
+            .say(&format!("the work could not be kept: {error}")),
+    }
+    Err(Failure::new(FailureCode::PushRejected, reason))
+}
+
+/// The guard's word on what would be pushed.
+async fn inspect(run: &mut Run, staged: &Import) -> Result<(), Failure> {
+    let globs = &run.found.repo_config.settings.guard.allow;
+    // They were judged when they were read; nothing is permitted by what does not hold.
+    let allow = AllowList::compile(globs).unwrap_or_default();
+    let holds_own = |text: &[u8]| run.console.holds_secret(text);
+    let found = guard::inspect(&run.git, &run.found.fork_point, staged, &allow, holds_own)
         .await
-        .map_err(Failure::other)
+        .map_err(Failure::other)?;
+    for hit in &found.warned {
+        run.console.say(&format!("look closely: {hit}"));
+    }
+    run.found.suspicious = found.warned;
+    if found.blocked.is_empty() {
+        return Ok(());
+    }
+    let reason = guard_message(&found.blocked);
+    Err(Failure::new(FailureCode::SensitiveFilesBlocked, reason))
 }
 
 /// Opens the pull request, or brings the one that is open up to date. Twice is once: the host has
 /// at most one open pull request of a branch, and one that is there is brought up to date.
 async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, VendorError> {
+    // One that was closed since the run began gets the work all the same, never a second one.
+    if let Some(number) = run.config.pr_number {
+        let pull = host.pull(&run.repo, number).await?;
+        return refresh(run, host, pull, changes).await;
+    }
     let branch = &run.config.branch;
     if let Some(pull) = host.open_pull(&run.repo, branch).await? {
         return refresh(run, host, pull, changes).await;
@@ -137,21 +202,27 @@ async fn refresh(
         host.update_pull(&run.repo, pull.number, &title, &body)
             .await?;
     }
-    let flagged = match (pull.draft, run.found.unresolved.is_empty()) {
-        (false, false) => host.set_draft(&run.repo, &pull.node_id).await,
-        (true, true) => host.set_ready(&run.repo, &pull.node_id).await,
-        _ => Ok(()),
-    };
-    if let Err(error) = flagged {
-        // Not every plan knows drafts; the findings stand in the result either way.
-        run.console
-            .say(&format!("the draft flag was not changed: {error}"));
-    }
+    flag(run, host, &pull).await?;
     Ok(pull)
 }
 
-fn rejected(error: GitError) -> Failure {
-    Failure::new(FailureCode::PushRejected, error)
+/// Makes the pull request a draft while anything is left open, and takes it out of draft when
+/// nothing is. Not every plan knows drafts; what is left open stands in the result either way.
+pub(super) async fn flag(run: &Run, host: &GitHub, pull: &Pull) -> Result<(), VendorError> {
+    let is_approved = run.found.unresolved.is_empty();
+    let flagged = match (pull.draft, is_approved) {
+        (false, false) => host.set_draft(&run.repo, &pull.node_id).await,
+        (true, true) => host.set_ready(&run.repo, &pull.node_id).await,
+        _ => return Ok(()),
+    };
+    match flagged {
+        Err(error) if error.is_permanent() => {
+            run.console
+                .say(&format!("the draft flag was not changed: {error}"));
+            Ok(())
+        }
+        flagged => flagged,
+    }
 }
 
 /// The spec's words for a host that refuses the pull request.

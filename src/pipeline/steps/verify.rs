@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::own_script;
 use crate::domain::report::FailureCode;
+use crate::pipeline::executor::{begin, end};
 use crate::pipeline::run::{Failure, Run, StepOutcome};
 
 /// How long may it take?
@@ -15,8 +16,29 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     let Some(script) = run.found.repo_config.verify.clone() else {
         return Ok(StepOutcome::Skipped("WORKFLOW.md names no verify script"));
     };
-    own_script(run, "verify script of WORKFLOW.md", &script, TIMEOUT)
-        .await
-        .map_err(|reason| Failure::new(FailureCode::VerifyFailed, reason))?;
+    verify(run, &script).await?;
     Ok(StepOutcome::Passed(json!({})))
+}
+
+/// Verifies what was pushed since, if the repository says how.
+pub(super) async fn again(run: &mut Run, id: &str) -> Result<(), Failure> {
+    let Some(script) = run.found.repo_config.verify.clone() else {
+        return Ok(());
+    };
+    let step = begin(run, id, "verify");
+    let verified = verify(run, &script).await;
+    match &verified {
+        Ok(()) => end(run, step, "passed", None),
+        Err(failure) => {
+            let outputs = json!({ "reason": failure.reason });
+            end(run, step, "failed", Some(outputs));
+        }
+    }
+    verified
+}
+
+async fn verify(run: &Run, script: &str) -> Result<(), Failure> {
+    own_script(run, "verify script of WORKFLOW.md", script, TIMEOUT)
+        .await
+        .map_err(|reason| Failure::new(FailureCode::VerifyFailed, reason))
 }

@@ -1,10 +1,14 @@
-//! What a repository says about how to work in it: `WORKFLOW.md`, for planning `PLANNING.md`, and
-//! `CLAUDE.md`, `AGENTS.md`.
+//! What a repository says about how to work in it: `WORKFLOW.md`, for planning `PLANNING.md`;
+//! `.agent-implement/config.yml`; and `CLAUDE.md`, `AGENTS.md`.
 //!
 //! All are read from the base branch, never from the branch that is being changed: an agent must
 //! not write its own rules. (spec: *Run failure messages*)
 
+mod settings;
+
 use serde::Deserialize;
+
+pub use settings::{NamedCheck, ReviewInputs, Reviewers, Settings};
 
 use super::git::{Git, GitError};
 use super::text;
@@ -20,7 +24,12 @@ pub struct RepoConfig {
     pub setup: Option<String>,
     /// A script that runs after the push.
     pub verify: Option<String>,
+    /// A script that runs at the very end, however the run ended.
+    pub teardown: Option<String>,
     pub model: Option<String>,
+    /// The model that reviews, when it is another.
+    pub gap_analysis_model: Option<String>,
+    pub settings: Settings,
     /// What stands below the front matter, with the file's name.
     pub team_guidance: Vec<(String, String)>,
     /// `CLAUDE.md` or `AGENTS.md`, with its name.
@@ -41,7 +50,7 @@ pub enum RepoConfigError {
     #[error(transparent)]
     Git(#[from] GitError),
     #[error("reading {0}: {1}")]
-    FrontMatter(&'static str, String),
+    Unreadable(&'static str, String),
 }
 
 #[derive(Deserialize, Default)]
@@ -51,7 +60,11 @@ struct FrontMatter {
     #[serde(default)]
     verify: Option<String>,
     #[serde(default)]
+    teardown: Option<String>,
+    #[serde(default)]
     model: Option<String>,
+    #[serde(default)]
+    gap_analysis_model: Option<String>,
 }
 
 impl RepoConfig {
@@ -62,6 +75,10 @@ impl RepoConfig {
         if phase == RunPhase::Planning {
             let work = Self::read_one(git, commit, settings_file(RunPhase::Implementation)).await?;
             config.team_guidance.extend(work.team_guidance);
+        }
+        if let Some(text) = git.file(commit, settings::FILE).await? {
+            let unreadable = |cause| RepoConfigError::Unreadable(settings::FILE, cause);
+            config.settings = Settings::parse(&text).map_err(unreadable)?;
         }
         for name in ["CLAUDE.md", "AGENTS.md"] {
             if let Some(guidance) = git.file(commit, name).await? {
@@ -89,7 +106,7 @@ impl RepoConfig {
     }
 
     fn parse(name: &'static str, text: &str) -> Result<Self, RepoConfigError> {
-        let unreadable = |cause: String| RepoConfigError::FrontMatter(name, cause);
+        let unreadable = |cause: String| RepoConfigError::Unreadable(name, cause);
         let (front, body) = split(text).map_err(|cause| unreadable(cause.to_owned()))?;
         let front: FrontMatter = match front {
             Some(front) if !front.trim().is_empty() => {
@@ -99,10 +116,14 @@ impl RepoConfig {
         };
         let body = text::cut(body.trim(), MAX_GUIDANCE);
         let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        let word = |text: Option<String>| given(text).map(|text| text.trim().to_owned());
         Ok(Self {
             setup: given(front.setup),
             verify: given(front.verify),
-            model: given(front.model).map(|model| model.trim().to_owned()),
+            teardown: given(front.teardown),
+            model: word(front.model),
+            gap_analysis_model: word(front.gap_analysis_model),
+            settings: Settings::default(),
             team_guidance: (!body.is_empty())
                 .then(|| (name.to_owned(), body))
                 .into_iter()

@@ -1,0 +1,48 @@
+//! Whether a pass went well. (facts: the vendors' own rules, and a result that was read)
+
+use super::follow::Ending;
+use super::said::Fault;
+use super::{AgentFailure, Answer, Reader};
+use crate::domain::report::FailureCode;
+
+/// Success takes a result that says so, an exit code that does not contradict it, and no more turns
+/// than were allowed. Whether the work tree changed is for the caller to see.
+pub(super) fn judge(
+    ending: Ending,
+    reader: &Reader,
+    turns: u64,
+    max_turns: u32,
+) -> Result<Answer, AgentFailure> {
+    let words = ending.stderr.trim();
+    let last = match (ending.last, ending.exit_code) {
+        (None, Some(exit)) => reader.at_end(exit, words),
+        (last, _) => last,
+    };
+    // What we ended after its result had nothing left to say with its exit code.
+    let went_well = matches!(last, Some(Ok(_)));
+    let exit = ending.exit_code.unwrap_or(i32::from(!went_well));
+    let fault = match last {
+        Some(Ok(_)) if turns > u64::from(max_turns) => Fault::OutOfTurns,
+        Some(Ok(_)) if exit != 0 => Fault::Other("it ended badly after its result".to_owned()),
+        Some(Ok(answer)) => return Ok(answer),
+        Some(Err(fault)) => fault,
+        None if words.is_empty() => Fault::Other("it ended without a result".to_owned()),
+        None => Fault::Other(words.to_owned()),
+    };
+    let (code, words) = match fault {
+        Fault::OutOfTurns => (
+            Some(FailureCode::MaxTurnsExhausted),
+            format!("Reached max turns ({max_turns})"),
+        ),
+        Fault::Provider(words) => (Some(FailureCode::ProviderUnavailable), words),
+        Fault::Other(words) => (None, words),
+    };
+    Err(AgentFailure {
+        code,
+        reason: format!(
+            "model invocation failed with exit code {}: {}",
+            exit.max(1),
+            words.trim()
+        ),
+    })
+}

@@ -1,0 +1,128 @@
+//! What a program says while it works, in the words that all programs share.
+
+use serde_json::Value;
+
+use super::Answer;
+use crate::domain::time::Timestamp;
+
+/// A line of a program's stream, understood.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// Something to log.
+    Lines(Vec<String>),
+    /// The provider is asked once more, for this reason. That alone is no sign of life.
+    Trouble(String),
+    /// Going on would be in vain.
+    Stop(Fault),
+    /// The program's last word, and what was not logged before it.
+    Result {
+        unsaid: Vec<String>,
+        ended: Result<Answer, Fault>,
+    },
+}
+
+impl Said {
+    pub(super) fn nothing() -> Self {
+        Said::Lines(Vec::new())
+    }
+
+    pub(super) fn ended(ended: Result<Answer, Fault>) -> Self {
+        let unsaid = Vec::new();
+        Said::Result { unsaid, ended }
+    }
+}
+
+/// What went wrong, before it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    OutOfTurns,
+    /// The provider refused, is overloaded, or cannot be reached.
+    Provider(String),
+    Other(String),
+}
+
+impl Fault {
+    pub(super) fn access_denied() -> Self {
+        Fault::Provider("the provider does not accept the model credentials".to_owned())
+    }
+
+    /// What we were allowed to use is used up; where it is known, with the time of the next.
+    pub(super) fn limited(words: &str, reset: Option<u64>) -> Self {
+        Fault::Provider(match reset.map(instant) {
+            Some(at) => format!("{words}; the limit is lifted at {at}"),
+            None => words.to_owned(),
+        })
+    }
+}
+
+fn instant(epoch_seconds: u64) -> Timestamp {
+    Timestamp::from_millis(epoch_seconds.saturating_mul(1000))
+}
+
+/// Counts a model's answers where the stream does not: an answer begins with the first thing said
+/// or done after a tool has answered.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pub(super) begun: u64,
+    is_open: bool,
+}
+
+impl Turns {
+    pub(super) fn speaks(&mut self) {
+        self.begun += u64::from(!self.is_open);
+        self.is_open = true;
+    }
+
+    pub(super) fn tool_answered(&mut self) {
+        self.is_open = false;
+    }
+}
+
+/// The lines of a text that hold anything.
+pub(super) fn paragraphs(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+/// A call of a tool as one line: its name and what tells most of its input.
+pub(super) fn tool_line(name: &str, input: &Value) -> String {
+    let told = ["command", "file_path", "pattern", "path", "url"]
+        .iter()
+        .find_map(|key| input[*key].as_str().map(str::to_owned))
+        .unwrap_or_else(|| input.to_string());
+    one_line(&format!("{name}: {told}"))
+}
+
+/// A text as one line, its breaks visible.
+pub(super) fn one_line(text: &str) -> String {
+    text.trim_end().replace('\n', " ⏎ ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_between_two_answers_of_tools_is_one_turn() {
+        let mut turns = Turns::default();
+        for _ in 0..3 {
+            turns.speaks();
+        }
+        assert_eq!(turns.begun, 1);
+        turns.tool_answered();
+        turns.tool_answered();
+        turns.speaks();
+        assert_eq!(turns.begun, 2);
+    }
+
+    #[test]
+    fn a_limit_says_when_it_is_lifted() {
+        let Fault::Provider(words) = Fault::limited("enough", Some(1_795_300_000)) else {
+            panic!()
+        };
+        assert!(
+            words.starts_with("enough; the limit is lifted at 2026-11-21T22:26:40"),
+            "{words}"
+        );
+    }
+}
