@@ -311,6 +311,7 @@ fn job(app: &App) -> Job {
         run: None,
         pull: None,
         conclusion: None,
+        refused_with: None,
         reserved_at: app.now(),
         dispatched_at: Some(app.now()),
         started_at: Some(app.now()),

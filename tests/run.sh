@@ -21,6 +21,8 @@ need() { # need COMMAND PACKAGE
 need git git
 need cc gcc
 need bash bash
+need jq jq
+need curl curl
 
 # The vendors' published API contracts, where they are at hand, are checked by a Python tool with
 # two libraries of its own; without them that one test says so and is counted as skipped.
@@ -34,6 +36,25 @@ if [ -f "$contracts/check/validate.py" ] && command -v python3 >/dev/null 2>&1; 
     AGENT_IMPLEMENT_CONTRACTS=$(cd "$contracts" && pwd)
     export AGENT_IMPLEMENT_CONTRACTS
     [ -x "$venv/bin/python" ] && export AGENT_IMPLEMENT_PYTHON="$PWD/$venv/bin/python"
+fi
+
+# The real agent programs, at pinned versions. Without node, or without a registry, the tests that run
+# them say so and are counted as skipped.
+agents=target/agents
+if ! command -v npm >/dev/null 2>&1; then
+    echo "no npm here: the tests of the real agents are skipped" >&2
+elif ! cmp -s tests/agents/package.json "$agents/installed.json"; then
+    say "installing the agents that tests run"
+    mkdir -p "$agents" && rm -f "$agents/installed.json"
+    cp tests/agents/package.json "$agents/package.json"
+    if timeout 900 npm install --prefix "$agents" --no-audit --no-fund --fetch-retries=1 --loglevel=error; then
+        cp tests/agents/package.json "$agents/installed.json"
+    else
+        echo "the agents could not be installed: their tests are skipped" >&2
+    fi
+fi
+if [ -f "$agents/installed.json" ]; then
+    export AGENT_IMPLEMENT_AGENTS="$PWD/$agents"
 fi
 
 say "format"

@@ -216,6 +216,7 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         run: None,
         pull: None,
         conclusion: None,
+        refused_with: None,
         reserved_at: START,
         dispatched_at: Some(START),
         started_at: None,

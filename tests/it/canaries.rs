@@ -20,10 +20,11 @@ use crate::world::{World, app_key};
 const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
 
 /// All that an agent may find in its environment.
-const AGENT_VARIABLES: [&str; 12] = [
+const AGENT_VARIABLES: [&str; 13] = [
     "ANTHROPIC_API_KEY",
     "CI",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_MAX_RETRIES",
     "CLAUDE_CODE_TMPDIR",
     "CLAUDE_CONFIG_DIR",
     "DISABLE_AUTOUPDATER",
@@ -38,7 +39,7 @@ const AGENT_VARIABLES: [&str; 12] = [
 /// Looks at everything that the agent's ancestors up to the run were started with and hold open,
 /// and at the event that started the run; says all of it aloud, also in other spellings. Above the
 /// run is the host, whose processes are not ours to keep secrets from.
-const LOOK_AROUND: &str = r#"
+pub const LOOK_AROUND: &str = r#"
 p=$$
 while [ "$p" -gt 1 ]; do
   line=$(tr '\0' ' ' <"/proc/$p/cmdline")

@@ -45,6 +45,8 @@ github GET /repos/acme/shop/issues/N/comments
 github POST /repos/acme/shop/issues/N/comments
 github PATCH /repos/acme/shop/issues/comments/N
 github GET /repos/acme/shop/collaborators/alice/permission
+github GET /repos/acme/shop/commits/N/check-runs
+github GET /repos/acme/shop/pulls/N/reviews
 github mutation markPullRequestReadyForReview
 github mutation convertPullRequestToDraft
 github query node
@@ -62,6 +64,7 @@ jira GET /rest/api/N/field
 jira GET /rest/api/N/field/customfield_
 jira POST /rest/api/N/jql/parse
 jira POST /rest/api/N/search/jql
+jira GET /rest/api/N/issue/OPS-
 jira PUT /rest/api/N/issue/N
 jira GET /rest/api/N/issue/N/comment
 jira POST /rest/api/N/issue/N/comment

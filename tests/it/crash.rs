@@ -1,5 +1,6 @@
-//! `kill -9` at any moment of the demo's work, and the same command again on the same folder: one
-//! CI run a dispatch, one pull request a ticket, the plan in order, no comment twice.
+//! `kill -9` at any moment of the demo's work, on either ticketing system, and the same command again
+//! on the same folder: one CI run a dispatch, one pull request a ticket, the plan in order, no comment
+//! twice.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -8,7 +9,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use agent_implement::crash::CrashPoint;
-use agent_implement::sandbox::{Town, TownOptions, stories};
+use agent_implement::sandbox::stories::{self, Tracker};
+use agent_implement::sandbox::{Town, TownOptions};
+
+use crate::ticket::Ticket;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -32,19 +36,23 @@ enum Kill {
     ServiceAt(CrashPoint),
 }
 
-fn demo(dir: &Path) -> Command {
+const TRACKERS: [Tracker; 2] = [Tracker::Linear, Tracker::Jira];
+
+fn demo(tracker: Tracker, dir: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
+    let system = tracker.name().to_lowercase();
     command
-        .args(["demo", "--exit-when-idle", "--log-level=info", "--data-dir"])
+        .args(["demo", "--system", &system, "--exit-when-idle"])
+        .args(["--log-level=info", "--data-dir"])
         .arg(dir);
     command.stdin(Stdio::null());
     command
 }
 
 /// Starts the demo, its words going to a file, and kills it as told.
-fn start_and_kill(dir: &Path, kill: Kill) {
+fn start_and_kill(tracker: Tracker, dir: &Path, kill: Kill) {
     let said = std::fs::File::create(dir.join("first.txt")).unwrap();
-    let mut command = demo(dir);
+    let mut command = demo(tracker, dir);
     command.stdout(said.try_clone().unwrap()).stderr(said);
     if let Kill::ServiceAt(point) = kill {
         command.args(["--crash-at", point.name()]);
@@ -99,10 +107,10 @@ fn kill_everything_of(dir: &Path) {
 }
 
 /// One crash and one recovery. Answers what is wrong afterwards.
-fn survive(kill: Kill) -> Result<(), String> {
+fn survive((tracker, kill): (Tracker, Kill)) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
-    start_and_kill(dir.path(), kill);
-    let mut again = demo(dir.path());
+    start_and_kill(tracker, dir.path(), kill);
+    let mut again = demo(tracker, dir.path());
     let said = std::fs::File::create(dir.path().join("second.txt")).unwrap();
     let mut child = again
         .stdout(said.try_clone().unwrap())
@@ -113,32 +121,30 @@ fn survive(kill: Kill) -> Result<(), String> {
     let ended_well = child.wait().unwrap().success();
     let told = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap_or_default();
     let fault = if ended_well {
-        look_at_the_town(dir.path())
+        look_at_the_town(tracker, dir.path())
     } else {
         Err("it did not end well".to_owned())
     };
     kill_everything_of(dir.path());
     fault.map_err(|fault| {
         format!(
-            "{kill:?}: {fault}\n{}\n-- again --\n{}",
+            "{tracker:?}, {kill:?}: {fault}\n{}\n-- again --\n{}",
             told("first.txt"),
             told("second.txt")
         )
     })
 }
 
-fn look_at_the_town(dir: &Path) -> Result<(), String> {
+fn look_at_the_town(tracker: Tracker, dir: &Path) -> Result<(), String> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let options = TownOptions::new(dir.join("town"), PROGRAM);
     let town = runtime.block_on(Town::start(options)).unwrap();
     let repo = town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO);
     let (runs, pulls) = (repo.runs(), repo.pulls());
-    let [plain, planned, blocked] = [
-        stories::DEMO_PLAIN,
-        stories::DEMO_PLANNED,
-        stories::DEMO_BLOCKED,
-    ]
-    .map(|key| town.linear().issue(key));
+    let ticket = |key| match tracker {
+        Tracker::Linear => Ticket::Linear(town.linear().issue(key)),
+        Tracker::Jira => Ticket::Jira(town.jira().issue(key)),
+    };
     let commits: Vec<usize> = pulls
         .iter()
         .map(|pull| {
@@ -148,34 +154,47 @@ fn look_at_the_town(dir: &Path) -> Result<(), String> {
                 .count()
         })
         .collect();
-    let labels = [plain.labels(), planned.labels(), blocked.labels()];
-    let said = [plain.comments(), planned.comments()];
+    let mut seen = format!("{} runs, commits {commits:?}", runs.len());
+    let mut is_right = runs.len() == 4 && commits == [1, 1];
+    let ends = ends(tracker);
+    for (key, marker, begins) in &ends {
+        let (shown, said) = (ticket(key).marker(), ticket(key).comments());
+        let is_begun =
+            |(said, begin): (&String, &&str)| said.trim_start_matches("## ").starts_with(begin);
+        is_right &=
+            shown == *marker && said.len() == begins.len() && said.iter().zip(begins).all(is_begun);
+        seen.push_str(&format!("\n{key} {shown:?} {said:?}"));
+    }
     runtime.block_on(town.stop());
-    let seen = format!(
-        "{} runs, {} pull requests, {commits:?} commits, comments {said:?}, labels {labels:?}",
-        runs.len(),
-        pulls.len()
-    );
-    let begin = |comments: &[String], words: &[&str]| {
-        comments.len() == words.len()
-            && comments
-                .iter()
-                .zip(words)
-                .all(|(said, word)| said.starts_with(word))
-    };
-    let is_right = runs.len() == 3
-        && commits == [1, 1]
-        && begin(&said[0], &["Pull request"])
-        && begin(&said[1], &["## What", "## Steps", "Pull request"])
-        && labels[..2]
-            .iter()
-            .all(|labels| *labels == ["Agent-Implement", "Ready for Review"])
-        && labels[2] == ["Agent-Implement"];
     if is_right { Ok(()) } else { Err(seen) }
 }
 
+/// Each ticket's marker in the end, and how its comments begin.
+fn ends(tracker: Tracker) -> [(&'static str, &'static [&'static str], Vec<&'static str>); 4] {
+    const PULL: &str = "Pull request opened";
+    let [waiting, opened, failed]: [&[&str]; 3] = match tracker {
+        Tracker::Linear => [
+            &["Agent-Implement"],
+            &["Agent-Implement", "Ready for Review"],
+            &[],
+        ],
+        Tracker::Jira => [&["Ready"], &["PR Ready"], &["Implementation Failed"]],
+    };
+    const GUARDED: &str = "🔒 Blocked by security guardrail";
+    [
+        (stories::DEMO_PLAIN, opened, vec![PULL]),
+        (stories::DEMO_BLOCKED, waiting, vec![]),
+        (stories::DEMO_LEAKY, failed, vec![GUARDED]),
+        (
+            stories::DEMO_PLANNED,
+            opened,
+            vec!["What is wanted", "Steps", PULL],
+        ),
+    ]
+}
+
 /// Crashes wait more than they compute, so a few go side by side.
-fn survive_all(kills: Vec<Kill>) {
+fn survive_all(kills: Vec<(Tracker, Kill)>) {
     let waiting = Mutex::new(kills.into_iter());
     let faults = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -208,16 +227,19 @@ fn a_crash_at_any_instant_is_survived() {
     let mut rng = fastrand::Rng::with_seed(seed);
     let kills = (0..RANDOM_KILLS).map(|number| {
         let after = USUAL.mul_f64(rng.f64());
-        if number % 3 == 0 {
+        let kill = if number % 3 == 0 {
             Kill::MachineAfter(after)
         } else {
             Kill::ServiceAfter(after)
-        }
+        };
+        (TRACKERS[number % 2], kill)
     });
     survive_all(kills.collect());
 }
 
 #[test]
 fn a_crash_at_each_named_point_is_survived() {
-    survive_all(CrashPoint::ALL.into_iter().map(Kill::ServiceAt).collect());
+    let kills = CrashPoint::ALL.into_iter().map(Kill::ServiceAt);
+    let both = kills.flat_map(|kill| TRACKERS.map(|tracker| (tracker, kill)));
+    survive_all(both.collect());
 }

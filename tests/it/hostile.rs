@@ -76,6 +76,9 @@ async fn what_cannot_be_pushed_safely_blocks_the_push_and_is_named() {
         Step::symlink("up", "../../elsewhere"),
         Step::plant(".GIT/config", "[core]\n\tfsmonitor = false\n"),
         Step::plant("sub/git~1/config", "[core]\n"),
+        Step::run(
+            "yes | head -c 60000000 > huge.txt; printf '\nAKIA%s\n' 3QZ7PLM5HFZ2XVWT >> huge.txt",
+        ),
     ];
     world.script("ENG-1", Script::new().pass(steps));
     world.flag("ENG-1", "Add the feature");
@@ -89,6 +92,7 @@ async fn what_cannot_be_pushed_safely_blocks_the_push_and_is_named() {
         "up: symbolic link that leaves the repository",
         ".GIT/config: path that git refuses to store",
         "sub/git~1/config: path that git refuses to store",
+        "huge.txt: cloud credentials (AWS access key)",
     ] {
         assert!(comments[0].contains(named), "{named} in {comments:?}");
     }

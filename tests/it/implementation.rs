@@ -206,10 +206,11 @@ async fn a_failed_ticket_runs_again_only_when_it_is_flagged_again() {
         }
     );
     let ticket = || world.town.linear().issue("ENG-1");
-    assert_eq!(
-        ticket().comments(),
-        [format!("Implementation failed: {reason}")]
-    );
+    let told = [
+        format!("Implementation failed: {reason}"),
+        "Log excerpt (`session_failed`)".to_owned(),
+    ];
+    assert_eq!(world.comments("ENG-1"), told);
     assert!(ticket().labels().is_empty());
     world.polled().await;
     assert_eq!(

@@ -2,10 +2,12 @@
 
 use agent_implement::domain::job::JobState;
 use agent_implement::domain::mapping::{Mapping, Ticketing};
+use agent_implement::domain::report::FailureCode;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Dial, Fault, FieldChange, JiraTicket, Vendor};
+use agent_implement::store::jobs;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::{Answer, Server};
 use crate::world::{World, mapping, planning_mapping};
@@ -13,11 +15,12 @@ use crate::world::{World, mapping, planning_mapping};
 const STATUS: &str = "Agent-Implement Status";
 
 /// Tickets of project `OPS` for one value of the repo field.
-fn for_repo(team: &str, value: &str) -> Mapping {
+pub fn for_repo(team: &str, value: &str) -> Mapping {
     with_query(team, "project = OPS", value)
 }
 
-fn with_query(team: &str, jql: &str, value: &str) -> Mapping {
+/// The tickets that a query clause finds, for one value of the repo field.
+pub fn with_query(team: &str, jql: &str, value: &str) -> Mapping {
     Mapping {
         team_key: team.into(),
         ticketing: Ticketing::B {
@@ -34,7 +37,7 @@ async fn world() -> World {
     World::mapped([for_repo("OPS", "shop")]).await
 }
 
-fn file(world: &World, key: &str, title: &str) -> JiraTicket {
+pub fn file(world: &World, key: &str, title: &str) -> JiraTicket {
     let ticket = world.town.jira().issue(key).title(title);
     ticket.describe("Please.").repo("shop")
 }
@@ -85,32 +88,6 @@ async fn a_ready_ticket_becomes_a_pull_request() {
         1,
         "an open pull request is final"
     );
-    world.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_shown_and_ready_again_is_a_new_request() {
-    let world = world().await;
-    world.script("OPS-1", idle());
-    let ticket = file(&world, "OPS-1", "Do nothing").status("Ready");
-    let job = world.ended("OPS-1").await;
-    assert_eq!(job.state.status(), "failed");
-    assert_eq!(
-        stages(&ticket, STATUS).last().unwrap(),
-        "Implementation Failed"
-    );
-    assert!(
-        ticket.comments()[0].starts_with("Implementation failed: "),
-        "{:?}",
-        ticket.comments()
-    );
-    world.polled().await;
-    assert_eq!(world.jobs("OPS-1").len(), 1);
-    ticket.status("Ready");
-    world
-        .until("a second run", || world.jobs("OPS-1").len() == 2)
-        .await;
-    world.ended("OPS-1").await;
     world.end().await;
 }
 
@@ -316,20 +293,6 @@ async fn tickets_survive_a_bad_day_of_jira() {
     world.end().await;
 }
 
-/// Asks the admin API of a world.
-async fn ask(world: &World, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
-    let token = world.sign_in().await;
-    let url = format!("{}{path}", world.address);
-    let mut request = reqwest::Client::new()
-        .request(method, url)
-        .bearer_auth(token);
-    if let Some(body) = body {
-        request = request.json(&body);
-    }
-    let answer = request.send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
     let world = world().await;
@@ -337,7 +300,9 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
     file(&world, "OPS-1", "Seen");
     let validate = async |jql: &str| {
         let path = "/api/ticketing-b/validate-query";
-        ask(&world, Method::POST, path, Some(json!({"jql": jql}))).await
+        world
+            .ask(Method::POST, path, Some(json!({"jql": jql})))
+            .await
     };
     let good = (200, json!({"ok": true}));
     assert_eq!(
@@ -358,10 +323,12 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
         );
     }
 
-    let (_, all) = ask(&world, Method::GET, "/api/ticketing-b/fields", None).await;
+    let (_, all) = world
+        .ask(Method::GET, "/api/ticketing-b/fields", None)
+        .await;
     assert_eq!(all.as_array().unwrap().len(), 2);
     let path = "/api/ticketing-b/fields?name=agent-implement%20repo";
-    let (_, found) = ask(&world, Method::GET, path, None).await;
+    let (_, found) = world.ask(Method::GET, path, None).await;
     assert_eq!(found[0]["name"], "Agent-Implement Repo");
     let id = found[0]["id"].as_str().unwrap();
     assert_eq!(
@@ -371,7 +338,7 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
 
     // Not an administrator of Jira, by an issue; without one, by the form; then as one.
     let path = format!("/api/ticketing-b/field-options?fieldId={id}");
-    let options = async || ask(&world, Method::GET, &path, None).await;
+    let options = async || world.ask(Method::GET, &path, None).await;
     let by_issue = options().await;
     assert_eq!((by_issue.0, &by_issue.1[0]["value"]), (200, &json!("shop")));
     jira.issue("OPS-1").delete();
@@ -380,10 +347,7 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
     assert_eq!(options().await, by_issue);
     let empty = jira.select_field("Empty", &[]);
     let path = format!("/api/ticketing-b/field-options?fieldId={empty}");
-    assert_eq!(
-        ask(&world, Method::GET, &path, None).await,
-        (200, json!([]))
-    );
+    assert_eq!(world.ask(Method::GET, &path, None).await, (200, json!([])));
 
     world.town.faults(Vendor::Jira).outage(true);
     let (status, answer) = validate("project = OPS").await;
@@ -409,7 +373,7 @@ async fn a_mapping_is_checked_with_jira_before_it_is_kept() {
             "teamKey": "NEW", "owner": "acme", "repo": "shop", "defaultBranch": "main",
             "ticketingProvider": "B", "ticketingConfig": config,
         });
-        ask(&world, Method::POST, "/api/mappings", Some(body)).await
+        world.ask(Method::POST, "/api/mappings", Some(body)).await
     };
     let (status, answer) = save("universe = 42", None).await;
     assert_eq!(status, 400, "{answer}");
@@ -491,4 +455,41 @@ async fn without_jira_the_form_is_told_so() {
     let stranger = server.ask("GET", "/api/ticketing-b/fields", "", None).await;
     assert_eq!(stranger.fault(), (401, "Unauthorized"));
     server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_run_of_a_ticket_that_was_closed_or_deleted_is_ended() {
+    let hang = Script::new().pass([Step::Hang]);
+    for (key, end) in [
+        (
+            "OPS-1",
+            (|ticket| drop(ticket.complete())) as fn(JiraTicket),
+        ),
+        ("OPS-2", |ticket| drop(ticket.delete())),
+    ] {
+        let world = world().await;
+        world.script(key, hang.clone());
+        let ticket = file(&world, key, "Add the feature").status("Ready");
+        world
+            .until("it runs", || {
+                world
+                    .jobs(key)
+                    .first()
+                    .is_some_and(|job| job.state == JobState::Running)
+            })
+            .await;
+        let id = world.jobs(key)[0].id.clone();
+        world.polled().await;
+        end(ticket);
+        let state = || {
+            let job = world.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+            job.unwrap().state
+        };
+        world.until("it has ended", || state().is_terminal()).await;
+        assert!(
+            matches!(state(), JobState::Failed { code: Some(FailureCode::Cancelled), reason }
+                if reason == "the issue was closed")
+        );
+        world.end().await;
+    }
 }

@@ -9,7 +9,7 @@ use agent_implement::domain::run_config::{Callback, RunConfig};
 use agent_implement::domain::secret::Secret;
 use serde_json::Value;
 
-use crate::world::{PLANNING, WORKFLOW};
+use crate::world::{COMMENT_TRIGGER, PLANNING, WORKFLOW};
 
 /// A dispatch that says everything a dispatch can say.
 fn whole(phase: RunPhase) -> RunConfig {
@@ -72,7 +72,7 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
     );
     assert_eq!(
         jobs(WORKFLOW)["implement"]["permissions"],
-        serde_json::json!({"contents": "write", "pull-requests": "write"})
+        serde_json::json!({"contents": "write", "pull-requests": "write", "checks": "read"})
     );
     for template in [WORKFLOW, PLANNING] {
         let workflow = read(template);
@@ -82,5 +82,28 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
         let (_, job) = workflow["jobs"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(job["steps"][0]["run"], "agent-implement mask");
         assert_eq!(job["steps"][1]["run"], "exec agent-implement run");
+    }
+}
+
+#[test]
+fn the_comment_trigger_has_no_right_no_foreign_action_and_no_foreign_text_in_its_script() {
+    let workflow = read(COMMENT_TRIGGER);
+    assert_eq!(
+        workflow["on"],
+        serde_json::json!({"issue_comment": {"types": ["created"]}})
+    );
+    assert_eq!(workflow["permissions"], serde_json::json!({}));
+    let jobs = workflow["jobs"].as_object().unwrap();
+    for job in jobs.values() {
+        assert!(job.get("permissions").is_none());
+        for step in job["steps"].as_array().unwrap() {
+            assert!(step.get("uses").is_none(), "{step}");
+            let script = step["run"].as_str().unwrap();
+            assert!(!script.contains("${{"), "{script}");
+            for value in step["env"].as_object().unwrap().values() {
+                let value = value.as_str().unwrap();
+                assert!(!value.contains("github.event"), "{value}");
+            }
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
 //! running: what nobody looked at is a fault, too.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use agent_implement::app::{App, Pace, Setting};
+use agent_implement::clock::Clock;
 use agent_implement::config::Config;
 use agent_implement::domain::ids::IssueId;
 use agent_implement::domain::job::Job;
@@ -17,7 +18,8 @@ use agent_implement::flow::{self, Stop};
 use agent_implement::http;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Dial, Repo, Town, TownOptions, Vendor};
-use agent_implement::store::{Store, jobs, mappings, outbox};
+use agent_implement::store::{Store, StoreError, jobs, mappings, outbox};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -29,6 +31,7 @@ use crate::contracts;
 /// The workflows that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
 pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
+pub const COMMENT_TRIGGER: &str = include_str!("../../templates/workflows/comment-trigger.yml");
 
 /// How long may any one thing in a story take?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -52,6 +55,54 @@ pub struct World {
     dir: tempfile::TempDir,
 }
 
+/// How a world differs from the usual one.
+pub struct Making {
+    pub mappings: Vec<Mapping>,
+    /// Flags of the usual configuration that are left out.
+    pub without: &'static [&'static str],
+    /// Flags beside it.
+    pub flags: Vec<(&'static str, String)>,
+    pub engine: Engine,
+    /// A folder of real agents, instead of the one that plays scripts.
+    pub agents: Option<PathBuf>,
+}
+
+/// Who turns the engine.
+#[derive(Debug, Clone)]
+pub enum Engine {
+    /// It turns by itself, on the machine's clock.
+    Alive,
+    /// Nothing happens between two calls of [`World::turn`], and time stands still until this clock
+    /// is advanced. Runs of the town go on by themselves.
+    ByHand(Clock),
+}
+
+impl Default for Making {
+    fn default() -> Self {
+        Self {
+            mappings: vec![mapping()],
+            without: &[],
+            flags: Vec::new(),
+            engine: Engine::Alive,
+            agents: None,
+        }
+    }
+}
+
+impl Engine {
+    /// By hand, and the clock is now.
+    pub fn by_hand() -> Self {
+        Engine::ByHand(Clock::by_hand(Clock::Machine.now()))
+    }
+
+    fn clock(&self) -> Clock {
+        match self {
+            Engine::Alive => Clock::Machine,
+            Engine::ByHand(clock) => clock.clone(),
+        }
+    }
+}
+
 impl World {
     /// A town with team `ENG` mapped to `acme/shop`, and the engine alive.
     pub async fn start() -> Self {
@@ -65,6 +116,25 @@ impl World {
 
     /// The same with other mappings. Jira has project `OPS`.
     pub async fn mapped(given: impl IntoIterator<Item = Mapping>) -> Self {
+        Self::made(Making {
+            mappings: given.into_iter().collect(),
+            ..Making::default()
+        })
+        .await
+    }
+
+    /// A world with these mappings whose engine is turned by hand.
+    pub async fn by_hand(given: impl IntoIterator<Item = Mapping>) -> Self {
+        Self::made(Making {
+            mappings: given.into_iter().collect(),
+            engine: Engine::by_hand(),
+            ..Making::default()
+        })
+        .await
+    }
+
+    /// A world as it is asked for.
+    pub async fn made(making: Making) -> Self {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -73,6 +143,7 @@ impl World {
         let program = env!("CARGO_BIN_EXE_agent-implement");
         let mut options = TownOptions::new(dir.path().join("town"), program);
         options.app_key_pem = Some(app_key());
+        options.agents.clone_from(&making.agents);
         let town = Town::start(options).await.unwrap();
         town.linear().team("ENG", "Engineering");
         town.jira().project("OPS", "Operations");
@@ -89,26 +160,47 @@ impl World {
             .repo("acme", "shop")
             .secret("ANTHROPIC_API_KEY", "sk-ant-canary-of-the-model");
         default_script().save(&town.scripts(), "default").unwrap();
+        Self::inhabit(town, dir, making).await
+    }
 
+    /// The same town and store with the service started anew, as it is asked for now. Mappings that
+    /// are named are added.
+    pub async fn restarted(self, making: Making) -> Self {
+        let Self {
+            town,
+            app,
+            stop,
+            tasks,
+            dir,
+            ..
+        } = self;
+        finish(&stop, tasks).await;
+        drop(app);
+        Self::inhabit(town, dir, making).await
+    }
+
+    async fn inhabit(town: Town, dir: tempfile::TempDir, making: Making) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let store = Store::open(&dir.path().join("data")).unwrap();
+        let store = opened(&dir.path().join("data")).await;
         let setting = Setting {
+            clock: making.engine.clock(),
             pace: quick(),
             ..Setting::default()
         };
-        let app = App::new(configured(&town, &address), store, setting).unwrap();
-        for mapping in given {
+        let config = configured(&town, &address, &making);
+        let app = App::new(config, store, setting).unwrap();
+        for mapping in making.mappings {
             let put = app.store.write(move |tx| mappings::put(tx, &mapping));
             put.await.unwrap();
         }
         let (stop, signal) = Stop::new();
         let told = signal.clone();
         let served = http::serve(app.clone(), listener, async move { told.given().await });
-        let tasks = vec![
-            tokio::spawn(flow::run(app.clone(), signal)),
-            tokio::spawn(async { served.await.unwrap() }),
-        ];
+        let mut tasks = vec![tokio::spawn(async { served.await.unwrap() })];
+        if let Engine::Alive = making.engine {
+            tasks.push(tokio::spawn(flow::run(app.clone(), signal)));
+        }
         Self {
             town,
             app,
@@ -117,6 +209,20 @@ impl World {
             tasks,
             dir,
         }
+    }
+
+    /// One turn of an engine that is turned by hand: a poll, what is owed, a look at the runs, and
+    /// what is owed then.
+    pub async fn turn(&self) {
+        flow::poll::once(&self.app).await.unwrap();
+        flow::deliver::drain(&self.app).await.unwrap();
+        flow::watch::once(&self.app).await.unwrap();
+        flow::deliver::drain(&self.app).await.unwrap();
+    }
+
+    /// Lets time pass for an engine that is turned by hand.
+    pub fn wait(&self, span: Duration) {
+        self.app.clock.advance(span);
     }
 
     pub fn repo(&self) -> Repo {
@@ -156,6 +262,16 @@ impl World {
             .store
             .read(|tx| jobs::of_issue(tx, &issue))
             .unwrap()
+    }
+
+    /// The comments of a ticket of team `ENG`, of log excerpts the label alone.
+    pub fn comments(&self, key: &str) -> Vec<String> {
+        let first_line = |comment: String| match comment.split_once(":\n") {
+            Some((label, _)) if label.starts_with("Log excerpt (") => label.to_owned(),
+            _ => comment,
+        };
+        let comments = self.town.linear().issue(key).comments();
+        comments.into_iter().map(first_line).collect()
     }
 
     /// Waits until a ticket's last job has ended and everything owed for it is delivered.
@@ -223,22 +339,26 @@ impl World {
 
     /// Asks the admin API, signed in.
     pub async fn admin(&self, path: &str) -> Value {
-        let token = self.sign_in().await;
-        let answer = reqwest::Client::new()
-            .get(format!("{}{path}", self.address))
-            .bearer_auth(token)
-            .send()
-            .await
-            .unwrap();
-        answer.json().await.unwrap()
+        self.ask(Method::GET, path, None).await.1
     }
 
     /// Asks the admin API to do something, signed in.
     pub async fn post(&self, path: &str, body: Value) -> Value {
+        self.ask(Method::POST, path, Some(body)).await.1
+    }
+
+    /// Asks the admin API, signed in, and answers status and body.
+    pub async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         let token = self.sign_in().await;
-        let request = reqwest::Client::new().post(format!("{}{path}", self.address));
-        let answer = request.bearer_auth(token).json(&body).send().await.unwrap();
-        answer.json().await.unwrap()
+        let url = format!("{}{path}", self.address);
+        let mut request = reqwest::Client::new()
+            .request(method, url)
+            .bearer_auth(token);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
     /// The folder of everything: the town's state and the store.
@@ -259,48 +379,83 @@ impl World {
 
     /// Stops everything, whatever it is doing.
     pub async fn stop(self) {
-        let _ = self.stop.send(true);
-        for task in self.tasks {
-            tokio::time::timeout(Duration::from_secs(20), task)
-                .await
-                .unwrap()
-                .unwrap();
-        }
+        finish(&self.stop, self.tasks).await;
         contracts::keep(&self.town);
         self.town.stop_and_kill_runs().await;
     }
 }
 
-fn configured(town: &Town, address: &str) -> Config {
-    let id = town.github().app_id().to_string();
-    config(&[
-        "--admin-access-code",
-        ACCESS_CODE,
-        "--runner-token-secret",
-        TOKEN_SECRET,
-        "--runner-callback-base-url",
-        address,
-        "--poll-interval-ms",
-        "1000",
-        "--linear-api-key",
-        &town.linear().key(),
-        "--linear-api-url",
-        &town.linear_url(),
-        "--jira-site-url",
-        &town.jira_url(),
-        "--jira-email",
-        town.jira().email(),
-        "--jira-api-token",
-        town.jira().token(),
-        "--github-app-id",
-        &id,
-        "--github-app-private-key",
-        &app_key(),
-        "--github-api-url",
-        &town.github_api_url(),
-        "--notify-webhook-url",
-        &town.chat_url(),
-    ])
+/// Holds agents back, whatever they may do, until it is opened.
+pub struct Gate(PathBuf);
+
+impl Gate {
+    /// A closed one.
+    pub fn of(world: &World) -> Self {
+        Self(world.dir().join("gate"))
+    }
+
+    /// What an agent does that is to be held back.
+    pub fn wait(&self) -> Step {
+        Step::wait_for(&self.0)
+    }
+
+    pub fn open(&self) {
+        std::fs::write(&self.0, "").unwrap();
+    }
+
+    pub fn close(&self) {
+        // Mostly it is closed.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+async fn finish(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
+    let _ = stop.send(true);
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(20), task)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+}
+
+/// Opens the store, once the service that had it before has let go of it.
+async fn opened(dir: &Path) -> Store {
+    let began = Instant::now();
+    loop {
+        match Store::open(dir) {
+            Err(StoreError::InUse { .. }) if began.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+fn configured(town: &Town, address: &str, making: &Making) -> Config {
+    let usual = [
+        ("--admin-access-code", ACCESS_CODE.to_owned()),
+        ("--runner-token-secret", TOKEN_SECRET.to_owned()),
+        ("--runner-callback-base-url", address.to_owned()),
+        ("--poll-interval-ms", "1000".to_owned()),
+        ("--linear-api-key", town.linear().key()),
+        ("--linear-api-url", town.linear_url()),
+        ("--jira-site-url", town.jira_url()),
+        ("--jira-email", town.jira().email().to_owned()),
+        ("--jira-api-token", town.jira().token().to_owned()),
+        ("--github-app-id", town.github().app_id().to_string()),
+        ("--github-app-private-key", app_key()),
+        ("--github-api-url", town.github_api_url()),
+        ("--notify-webhook-url", town.chat_url()),
+    ];
+    let kept = usual
+        .iter()
+        .filter(|(flag, _)| !making.without.contains(flag));
+    let flags: Vec<&str> = kept
+        .chain(&making.flags)
+        .flat_map(|(flag, value)| [*flag, value.as_str()])
+        .collect();
+    config(&flags)
 }
 
 /// The town answers at once, so stories need not wait as long as the real vendors would ask for.

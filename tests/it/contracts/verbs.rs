@@ -11,8 +11,10 @@ use agent_implement::domain::run_config::Inputs;
 use agent_implement::domain::secret::Secret;
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
-use agent_implement::sandbox::{Dial, Fault, Vendor};
-use agent_implement::scm::{Credentials, DispatchError, GitHub, NewPull, RepoFile, RepoPurpose};
+use agent_implement::sandbox::{CheckReport, Dial, Fault, Vendor};
+use agent_implement::scm::{
+    Credentials, DispatchError, GitHub, NewPull, Pull, RepoFile, RepoPurpose, RunLog,
+};
 use agent_implement::ticketing::{Account, Tried};
 use agent_implement::wire::{Client, Redactor};
 
@@ -131,9 +133,9 @@ pub async fn start_and_stop_runs(world: &World) {
             status(failing.id) == "completed" && status(lasting.id) == "in_progress"
         })
         .await;
-    let excerpt = github.failed_log_excerpt(&repo, failing.id).await.unwrap();
+    let excerpt = github.log_excerpt(&repo, failing.id).await.unwrap();
     assert!(
-        excerpt.as_ref().is_some_and(|text| text.contains("no")),
+        matches!(&excerpt, RunLog::Excerpt(text) if text.contains("no")),
         "{excerpt:?}"
     );
     github.cancel_run(&repo, lasting.id).await.unwrap();
@@ -197,6 +199,41 @@ pub async fn work_on_a_pull_request(world: &World) {
             .await
             .unwrap();
     }
+    ask_what_reviewers_say(world, &github, &pull).await;
+}
+
+/// More than a page of each.
+async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
+    let (repo, bot) = (shop(), "lint-app[bot]");
+    for place in 0..120 {
+        let report = CheckReport {
+            name: &format!("check {place}"),
+            app: "lint-app",
+            conclusion: Some("success"),
+            summary: "Fine.",
+            text: "",
+        };
+        world.repo().check("sync/docs", report).unwrap();
+        let state = ["CHANGES_REQUESTED", "COMMENTED"][place % 2];
+        world.repo().review(pull.number, bot, state, "Hm.");
+        let (line, body) = (place as u64, format!("Remark {place}"));
+        world
+            .repo()
+            .remark(pull.number, bot, "README.md", line, &body);
+    }
+    world
+        .repo()
+        .remark(pull.number, "alice", "README.md", 1, "Hm.");
+    let runs = github.check_runs(&repo, &pull.head_sha).await.unwrap();
+    assert_eq!((runs.len(), runs[119].app.as_str()), (120, "lint-app"));
+    let reviews = github.reviews(&repo, pull.number).await.unwrap();
+    assert_eq!(reviews.len(), 120);
+    assert_eq!(reviews[0].app.as_deref(), Some("lint-app"));
+    assert_eq!(reviews[0].commit, pull.head_sha);
+    let threads = github.review_threads(&repo, &pull.node_id).await.unwrap();
+    assert_eq!((threads.len(), threads[119].line), (121, Some(119)));
+    assert_eq!(threads[0].app.as_deref(), Some("lint-app"));
+    assert_eq!(threads[120].app, None, "a person");
 }
 
 pub async fn ask_the_ticketing_system(world: &World) {
@@ -241,11 +278,24 @@ pub async fn ask_the_ticketing_system(world: &World) {
     let effects = ["effect-1".to_owned(), "effect-2".to_owned()];
     let ours = account.comments(&issue, &effects).await.unwrap();
     assert_eq!(ours, ["Once."]);
+    let ops = Mapping {
+        team_key: "OPS".into(),
+        ..mapping()
+    };
+    let key = &issue.key;
+    let found = account.find(&[&mapping(), &ops], key).await.unwrap();
+    assert_eq!((found.len(), &found[0].issue.id), (1, &issue.id));
+    assert!(account.find(&[&mapping()], key).await.unwrap().is_empty());
+    let nowhere = "OPS-9999".into();
+    assert!(account.find(&[&ops], &nowhere).await.unwrap().is_empty());
     world.town.linear().issue("OPS-259").child_of("OPS-1");
     world.town.linear().issue("OPS-260").child_of("OPS-1");
     let issues = [issue.clone()];
     let siblings = account.siblings(&issues).await.unwrap();
     assert_eq!(siblings[&issue.id].len(), 1);
+    assert!(account.closed(&issues).await.unwrap().is_empty());
+    world.town.linear().issue("OPS-260").complete();
+    assert!(account.closed(&issues).await.unwrap().contains(&issue.id));
     assert_eq!(world.town.linear().issue("OPS-260").comments(), ["Once."]);
 }
 
@@ -284,8 +334,19 @@ pub async fn ask_jira(world: &World) {
         let effects = ["effect-2".to_owned(), "effect-1".to_owned()];
         assert_eq!(jira.comments(&issue, &effects).await.unwrap(), [body]);
     }
+    let found = jira.find(&[&mapping], &issue.key).await.unwrap();
+    assert_eq!(
+        (found.len(), found[0].issue.marker_field.as_ref()),
+        (1, issue.marker_field.as_ref())
+    );
+    for nobodys in ["OPS-3", "OPS-9999"] {
+        let found = jira.find(&[&mapping], &nobodys.into()).await.unwrap();
+        assert!(found.is_empty(), "{nobodys}");
+    }
     let siblings = jira.siblings(std::slice::from_ref(&issue)).await.unwrap();
     assert_eq!(siblings[&issue.id], ["OPS-3: Other (To Do)"]);
+    let closed = jira.closed(std::slice::from_ref(&issue)).await.unwrap();
+    assert!(closed.is_empty(), "{closed:?}");
     let snapshot = ticket.snapshot().unwrap();
     assert_eq!((snapshot.comments.len(), snapshot.links.len()), (1, 1));
     let fields = jira.fields(Some("agent-implement repo")).await.unwrap();

@@ -1,0 +1,288 @@
+//! Every way in which Claude Code is known to end, with the real program.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agent_implement::domain::report::FailureCode;
+use agent_implement::domain::secret::Secret;
+use agent_implement::pipeline::agent::{Cli, Role};
+
+use super::stage::{Outcome, Stage, installed};
+use crate::model::Turn;
+
+const UNAVAILABLE: Option<FailureCode> = Some(FailureCode::ProviderUnavailable);
+
+async fn implement(agents: &Path, turns: impl IntoIterator<Item = Turn>) -> (Stage, Outcome) {
+    let stage = Stage::set(agents, Cli::Claude, turns).await;
+    let outcome = stage.perform(Role::Implement, 3).await;
+    (stage, outcome)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_goes_well_is_answered_with_its_usage() {
+    let Some(agents) = installed("the real claude at work") else {
+        return;
+    };
+    let turns = [Turn::write("hello.txt", "hi\n"), Turn::say("All done.")];
+    let (stage, outcome) = implement(&agents, turns).await;
+    assert_eq!(outcome.text(), "All done.");
+    let written = std::fs::read_to_string(stage.at("hello.txt"));
+    assert_eq!(written.unwrap(), "hi\n");
+    let usage = outcome.usage;
+    assert_eq!(
+        (usage.turns, usage.input_tokens, usage.output_tokens),
+        (2, 340, 84)
+    );
+    assert!(usage.cost_usd.unwrap() > 0.0);
+    assert!(
+        outcome.log.contains("\nWrite: hello.txt\n"),
+        "{}",
+        outcome.log
+    );
+    assert!(stage.model.asked()[0].mentions("These are the rules of the house."));
+
+    // A review gets no tool that changes anything, and answers in the form.
+    let stage = Stage::set(&agents, Cli::Claude, [Turn::say("unused")]).await;
+    let outcome = stage.perform(Role::Review, 3).await;
+    let answer = outcome.ended.unwrap();
+    assert_eq!(answer.structured.unwrap()["approved"], true);
+    for tool in ["Bash", "Write", "Edit"] {
+        assert!(!stage.model.asked()[0].mentions(&format!("\"name\":\"{tool}\"")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_the_interface_are_told_apart_from_failures_of_the_work() {
+    let Some(agents) = installed("the real claude refused by its provider") else {
+        return;
+    };
+    let denied = ": the provider does not accept the model credentials";
+    let too_long = ": API Error: Claude's response exceeded the";
+    let rows = [
+        (
+            Turn::refuse(400, "Your credit balance is too low"),
+            UNAVAILABLE,
+            ": Credit balance is too low",
+        ),
+        (Turn::refuse(401, "invalid x-api-key"), UNAVAILABLE, denied),
+        (
+            Turn::refuse(403, "not for you"),
+            UNAVAILABLE,
+            ": Failed to authenticate. API Error: 403",
+        ),
+        (
+            Turn::refuse(429, "slow down"),
+            UNAVAILABLE,
+            ": API Error: Request rejected (429) · slow down",
+        ),
+        (
+            Turn::refuse(529, "Overloaded"),
+            UNAVAILABLE,
+            ": API Error: 529 Overloaded.",
+        ),
+        (Turn::Stop("max_tokens"), None, too_long),
+        (
+            Turn::Stop("refusal"),
+            None,
+            ": API Error: Claude Code is unable to respond to this request",
+        ),
+        (
+            Turn::run("true"),
+            Some(FailureCode::MaxTurnsExhausted),
+            ": Reached max turns (3)",
+        ),
+    ];
+    for (turn, code, words) in rows {
+        let (_, outcome) = implement(&agents, [turn.clone()]).await;
+        let (told, reason) = outcome.failure();
+        let expected = format!(" with exit code 1{words}");
+        assert!(reason.starts_with(&expected), "{turn:?}: {reason}");
+        assert_eq!(told, code, "{turn:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_used_up_says_when_it_is_lifted() {
+    let Some(agents) = installed("the real claude at its limit") else {
+        return;
+    };
+    let headers = vec![
+        ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
+        ("anthropic-ratelimit-unified-reset", "1795300000".to_owned()),
+        (
+            "anthropic-ratelimit-unified-representative-claim",
+            "five_hour".to_owned(),
+        ),
+    ];
+    let refused = Turn::Refuse(429, headers, "limited");
+    let mut stage = Stage::set(&agents, Cli::Claude, [refused]).await;
+    // Such limits are those of a subscription.
+    for (name, _) in &mut stage.agent.keys {
+        if name == "ANTHROPIC_API_KEY" {
+            *name = "CLAUDE_CODE_OAUTH_TOKEN".to_owned();
+        }
+    }
+    let outcome = stage.perform(Role::Implement, 3).await;
+    let (code, reason) = outcome.failure();
+    assert_eq!(code, UNAVAILABLE);
+    assert!(
+        reason.ends_with("; the limit is lifted at 2026-11-21T22:26:40.000Z"),
+        "{reason}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_never_reached_the_provider_is_said() {
+    let Some(agents) = installed("the real claude without a provider") else {
+        return;
+    };
+    let mut stage = Stage::set(&agents, Cli::Claude, [Turn::say("unused")]).await;
+    for (name, key) in &mut stage.agent.keys {
+        if name == "ANTHROPIC_BASE_URL" {
+            // Nothing listens there.
+            *key = Secret::new("http://127.0.0.1:9");
+        }
+    }
+    let outcome = stage.perform(Role::Implement, 3).await;
+    let (code, reason) = outcome.failure();
+    assert_eq!(code, UNAVAILABLE);
+    assert_eq!(
+        reason,
+        " with exit code 1: API Error: Unable to connect to API (ConnectionRefused)"
+    );
+
+    stage
+        .agent
+        .keys
+        .retain(|(name, _)| name != "ANTHROPIC_API_KEY");
+    let outcome = stage.perform(Role::Implement, 3).await;
+    assert_eq!(
+        outcome.failure(),
+        (None, " with exit code 1: Not logged in · Please run /login")
+    );
+    let lacks = stage.agent.check().unwrap_err();
+    assert!(lacks.contains("set ANTHROPIC_API_KEY or"), "{lacks}");
+
+    let real = agents.join("claude");
+    stage.wrap(
+        "claude",
+        &format!("exec {} --no-such-flag \"$@\"", real.display()),
+    );
+    let outcome = stage.perform(Role::Implement, 3).await;
+    assert_eq!(
+        outcome.failure(),
+        (
+            None,
+            " with exit code 1: error: unknown option '--no-such-flag'"
+        )
+    );
+
+    // A folder for temporary files that cannot be made: the program would wait for ever.
+    std::fs::remove_dir_all(stage.at("../agent-tmp")).unwrap();
+    std::fs::write(stage.at("../agent-tmp"), "").unwrap();
+    let outcome = stage.perform(Role::Implement, 3).await;
+    let (code, reason) = outcome.failure();
+    assert_eq!(code, None);
+    assert!(reason.starts_with(": preparing its folders: "), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_is_no_success_but_to_a_planner() {
+    let Some(agents) = installed("the real claude denied its tools") else {
+        return;
+    };
+    let turns = [Turn::write("hello.txt", "hi\n"), Turn::say("All done.")];
+    let stage = Stage::set(&agents, Cli::Claude, turns.clone()).await;
+    let real = agents.join("claude");
+    let stricter = format!("exec {} \"$@\" --permission-mode default", real.display());
+    stage.wrap("claude", &stricter);
+    let outcome = stage.perform(Role::Implement, 3).await;
+    assert_eq!(
+        outcome.failure(),
+        (None, " with exit code 1: it was not permitted to use Write")
+    );
+    assert!(!stage.at("hello.txt").exists());
+
+    let turns = [
+        Turn::write("hello.txt", "hi\n"),
+        Turn::write("ai-output/plan.md", "1.\n"),
+        Turn::say("All done."),
+    ];
+    let stage = Stage::set(&agents, Cli::Claude, turns).await;
+    let folder = "ai-output";
+    let outcome = stage.perform(Role::Plan { folder }, 5).await;
+    assert_eq!(outcome.text(), "All done.");
+    assert!(!stage.at("hello.txt").exists());
+    assert!(stage.at("ai-output/plan.md").exists(), "{}", outcome.log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_by_a_signal_is_no_success_whatever_the_exit_code() {
+    let Some(agents) = installed("the real claude ended by a signal") else {
+        return;
+    };
+    for (signal, exit) in [("TERM", 143), ("INT", 1), ("HUP", 129)] {
+        let stage = Stage::set(&agents, Cli::Claude, [Turn::Hang]).await;
+        let pid = stage.at("../pid");
+        let real = agents.join("claude");
+        let script = format!(
+            "echo $$ > {}; exec {} \"$@\"",
+            pid.display(),
+            real.display()
+        );
+        stage.wrap("claude", &script);
+        let killing = async {
+            let began = Instant::now();
+            while stage.model.asked().is_empty() {
+                assert!(began.elapsed() < Duration::from_secs(60));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let pid = std::fs::read_to_string(&pid).unwrap();
+            let killed = std::process::Command::new("kill")
+                .args(["-s", signal, pid.trim()])
+                .status();
+            assert!(killed.unwrap().success());
+        };
+        let (outcome, ()) = tokio::join!(stage.perform(Role::Implement, 3), killing);
+        let (code, reason) = outcome.failure();
+        assert_eq!(code, None);
+        assert_eq!(
+            reason,
+            format!(" with exit code {exit}: it ended without a result")
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cloud_is_asked_with_its_own_credentials_and_for_the_named_model() {
+    let Some(agents) = installed("the real claude in the cloud") else {
+        return;
+    };
+    let profile = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0";
+    let refused = Turn::refuse(403, "not for you");
+    let mut stage = Stage::set(&agents, Cli::Claude, [refused]).await;
+    stage.agent.cloud_region = Some("eu-west-1".to_owned());
+    stage.agent.model = Some(profile.to_owned());
+    for (name, value) in [
+        ("AWS_BEARER_TOKEN_BEDROCK", "the-cloud-key".to_owned()),
+        ("ANTHROPIC_BEDROCK_BASE_URL", stage.model.url.clone()),
+    ] {
+        stage.agent.keys.push((name.to_owned(), Secret::new(value)));
+    }
+    let outcome = stage.perform(Role::Implement, 3).await;
+    let (code, reason) = outcome.failure();
+    assert_eq!(code, UNAVAILABLE);
+    let denied = ": the provider does not accept the model credentials";
+    assert!(reason.ends_with(denied), "{reason}");
+    let asked = stage.model.asked();
+    assert!(
+        asked
+            .iter()
+            .any(|asked| asked.path.contains("invoke-with-response-stream")
+                && asked.path.contains("eu.anthropic.claude-sonnet-4-5")),
+        "{asked:?}"
+    );
+    for asked in asked {
+        assert_eq!(asked.key, "Bearer the-cloud-key", "{}", asked.path);
+    }
+}

@@ -1,0 +1,143 @@
+//! One pass of a real agent program, without the run around it.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_implement::domain::report::{FailureCode, Usage};
+use agent_implement::domain::secret::Secret;
+use agent_implement::pipeline::agent::{Agent, AgentFailure, Answer, Cli, Pass, Role};
+use agent_implement::pipeline::{ChildEnv, Console, Folders, Progress};
+use agent_implement::wire::Redactor;
+use tokio::time::Instant;
+
+use crate::model::{Model, Turn};
+
+/// The folder of the real programs, unless they are not installed; then it is said where nobody
+/// captures it.
+pub fn installed(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("AGENT_IMPLEMENT_AGENTS").filter(|folder| !folder.is_empty());
+    let bin = folder.map(|folder| Path::new(&folder).join("node_modules/.bin"));
+    let found = bin.filter(|bin| bin.is_dir());
+    if found.is_none() {
+        let line = format!("SKIPPED {test}: the real agents are not installed\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found
+}
+
+/// A work tree, a model and an agent.
+pub struct Stage {
+    pub folders: Folders,
+    pub console: Console,
+    pub model: Model,
+    pub agent: Agent,
+    /// Searched for programs before anything else.
+    bin: PathBuf,
+}
+
+/// How a pass came out.
+#[derive(Debug)]
+pub struct Outcome {
+    pub usage: Usage,
+    pub ended: Result<Answer, AgentFailure>,
+    pub log: String,
+}
+
+impl Outcome {
+    /// The failure, as code and reason without what all reasons begin with.
+    pub fn failure(&self) -> (Option<FailureCode>, &str) {
+        let failure = self.ended.as_ref().expect_err(&self.log);
+        let reason = failure.reason.as_str();
+        let words = reason.strip_prefix("model invocation failed");
+        (failure.code, words.expect(reason))
+    }
+
+    pub fn text(&self) -> &str {
+        let answer = self.ended.as_ref();
+        &answer
+            .unwrap_or_else(|failure| panic!("{failure:?}\n{}", self.log))
+            .text
+    }
+}
+
+impl Stage {
+    pub async fn set(agents: &Path, cli: Cli, turns: impl IntoIterator<Item = Turn>) -> Self {
+        let folders = Folders::new(&std::env::temp_dir()).unwrap();
+        let tree = folders.tree();
+        std::fs::create_dir_all(&tree).unwrap();
+        let made = std::process::Command::new("git")
+            .args(["init", "-q"])
+            .current_dir(&tree)
+            .status();
+        assert!(made.unwrap().success());
+        let bin = folders.make("bin").unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let path = format!("{}:{}:{path}", bin.display(), agents.display());
+        let model = Model::playing(turns).await;
+        let keys = [
+            ("ANTHROPIC_API_KEY", "the-anthropic-key".to_owned()),
+            ("ANTHROPIC_BASE_URL", model.url.clone()),
+            ("OPENAI_API_KEY", "the-openai-key".to_owned()),
+            ("OPENAI_BASE_URL", format!("{}/v1", model.url)),
+            ("GEMINI_API_KEY", "the-gemini-key".to_owned()),
+            ("GOOGLE_GEMINI_BASE_URL", model.url.clone()),
+        ];
+        Self {
+            console: Console::plain(Redactor::default(), Progress::default()),
+            agent: Agent {
+                cli,
+                command: Vec::new(),
+                env: ChildEnv::new([("PATH".into(), path.into())]),
+                keys: keys
+                    .map(|(name, key)| (name.to_owned(), Secret::new(key)))
+                    .to_vec(),
+                cloud_region: None,
+                model: (cli == Cli::Gemini).then(|| "gemini-2.5-pro".to_owned()),
+                retries: 1,
+            },
+            folders,
+            model,
+            bin,
+        }
+    }
+
+    /// Puts a script in the program's place, which may call the real one by its path.
+    pub fn wrap(&self, name: &str, script: &str) {
+        let path = self.bin.join(name);
+        std::fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.folders.tree().join(path)
+    }
+
+    /// Plants a file in the work tree, or elsewhere in the run's folder by `../`.
+    pub fn plant(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub async fn perform(&self, role: Role, max_turns: u32) -> Outcome {
+        let pass = Pass {
+            role,
+            max_turns,
+            system: "These are the rules of the house.".to_owned(),
+            prompt: "Do it.".to_owned(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(120);
+        self.console.mark();
+        let performed = self
+            .agent
+            .perform(&pass, &self.folders, &self.console, deadline);
+        let (usage, ended) = Box::pin(performed).await;
+        Outcome {
+            usage,
+            ended,
+            log: self.console.tail(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Runs that cannot report: behind NAT the host's own word and the pull request are all there is.
+
+use agent_implement::domain::job::{Job, JobKind, JobState};
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
+use serde_json::{Value, json};
+
+use crate::world::{Making, World, mapping, planning_mapping};
+
+const INELIGIBLE: &str =
+    "Planning needs runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.";
+
+/// Team `ENG` as usual, and team `PLAN` whose tickets are planned first.
+fn mappings() -> Vec<Mapping> {
+    let planned = Mapping {
+        team_key: "PLAN".into(),
+        ..planning_mapping()
+    };
+    vec![mapping(), planned]
+}
+
+async fn without_callbacks() -> World {
+    let world = World::made(Making {
+        mappings: mappings(),
+        without: &["--runner-callback-base-url"],
+        ..Making::default()
+    })
+    .await;
+    world.repo().let_actions_open_pulls();
+    world
+}
+
+fn log_of(world: &World, job: &Job) -> String {
+    let runs = world.repo().runs();
+    let run = runs.iter().find(|run| run.title.contains(job.id.as_str()));
+    run.map(|run| world.repo().run_log(run.id))
+        .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_report_is_followed_to_its_pull_request() {
+    let world = without_callbacks().await;
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{}", log_of(&world, &job));
+    assert!(!job.callbacks && !job.reported);
+    assert!(job.run.is_some());
+
+    let run = &world.repo().runs()[0];
+    for input in ["callback_url", "run_token", "run_progress_token"] {
+        assert_eq!(run.inputs.get(input), None, "nothing to report to or with");
+    }
+    let pull = &world.repo().pulls()[0];
+    let url = world.repo().pull_url(pull.number);
+    assert!(
+        !pull.draft && pull.body.contains("agent-implement-meta"),
+        "{}",
+        pull.body
+    );
+    assert!(
+        pull.body
+            .contains("pushed with the workflow's own token: the host starts no checks for it"),
+        "{}",
+        pull.body
+    );
+    let ticket = world.town.linear().issue("ENG-1");
+    assert_eq!(ticket.labels(), ["Agent-Implement", "Ready for Review"]);
+    assert_eq!(
+        ticket.comments(),
+        [format!("Pull request opened: [#{}]({url})", pull.number)]
+    );
+
+    let log = world.admin("/api/log").await;
+    assert_eq!(
+        (&log[0]["status"], &log[0]["prUrl"], &log[0]["report"]),
+        (&json!("completed"), &json!(url), &json!(false))
+    );
+    let steps = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+    assert_eq!(steps["steps"], json!([]));
+    world.polled().await;
+    assert_eq!(world.jobs("ENG-1").len(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_fails_without_a_word_is_told_with_its_log() {
+    let world = without_callbacks().await;
+    world.script("ENG-1", Script::new().pass([Step::Loop]));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let reason = "the run ended with conclusion failure and reported no result";
+    assert_eq!(
+        job.state,
+        JobState::Failed {
+            code: None,
+            reason: reason.to_owned()
+        }
+    );
+    let ticket = world.town.linear().issue("ENG-1");
+    let comments = ticket.comments();
+    assert_eq!(comments[0], format!("Implementation failed: {reason}"));
+    assert!(
+        comments[1].starts_with("Log excerpt (`session_failed`):"),
+        "{comments:?}"
+    );
+    assert!(
+        comments[1].contains("Reached max turns (50)"),
+        "{comments:?}"
+    );
+    assert_eq!(comments.len(), 2);
+    assert!(
+        ticket.labels().is_empty(),
+        "so that the trigger can be applied again"
+    );
+
+    ticket.add_label("Agent-Implement");
+    world
+        .until("it runs again", || world.jobs("ENG-1").len() == 2)
+        .await;
+    world.ended("ENG-1").await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_lets_no_workflow_open_pull_requests_is_quoted_on_the_ticket() {
+    let world = World::made(Making {
+        without: &["--runner-callback-base-url"],
+        ..Making::default()
+    })
+    .await;
+    let status = callback_status(&world).await;
+    let advice = "Allow GitHub Actions to create and approve pull requests";
+    assert!(
+        status["detail"].as_str().unwrap().contains(advice),
+        "{status}"
+    );
+    world.flag("ENG-1", "Add the feature");
+    assert_eq!(world.ended("ENG-1").await.state.status(), "failed");
+    let ticket = world.town.linear().issue("ENG-1");
+    let refusal = "PR creation failed with HTTP 403: GitHub Actions is not permitted to create or \
+                   approve pull requests.";
+    assert!(
+        ticket.comments()[1].contains(refusal),
+        "{:?}",
+        ticket.comments()
+    );
+
+    world.repo().let_actions_open_pulls();
+    ticket.add_label("Agent-Implement");
+    world
+        .until("it runs again", || world.jobs("ENG-1").len() == 2)
+        .await;
+    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    assert_eq!(world.repo().pulls().len(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draft_that_nobody_reported_was_not_approved() {
+    let world = without_callbacks().await;
+    let blocked = || Review::block("Broken", "feature.txt:1", "It is wrong.", "Make it right.");
+    let script = Script::new().pass([Step::write("feature.txt", "done\n")]);
+    let script = (0..3).fold(script, |script, _| script.review(blocked()));
+    world.script("ENG-1", script);
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert!(world.repo().pulls()[0].draft, "{}", log_of(&world, &job));
+    assert_eq!(job.state.status(), "review_failed");
+    let ticket = world.town.linear().issue("ENG-1");
+    assert_eq!(ticket.labels(), ["Agent-Implement", "Ready for Review"]);
+    let pull = &world.repo().pulls()[0];
+    let url = world.repo().pull_url(pull.number);
+    assert_eq!(
+        world.comments("ENG-1"),
+        [
+            &*format!("Pull request opened: [#{}]({url})", pull.number),
+            "The pull request stays a draft: its review left blocking findings open. It lists them.",
+            "Log excerpt (`post_push_review_not_approved`)",
+        ]
+    );
+    let told = world.repo().comments(pull.number);
+    assert!(
+        told.len() == 1 && told[0].body.contains("Broken"),
+        "{told:?}"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planning_waits_for_an_address_to_report_to() {
+    let world = without_callbacks().await;
+    let ticket = world.town.linear().issue("PLAN-1").title("Add the feature");
+    ticket.add_label("Agent-Implement");
+    world.polled().await;
+    assert!(world.jobs("PLAN-1").is_empty());
+    let why = world.admin("/api/why/PLAN-1").await;
+    let decision = &why["decision"];
+    assert_eq!(
+        (
+            &decision["outcome"],
+            &decision["reason"],
+            &decision["message"]
+        ),
+        (&json!("waiting"), &json!("ineligible"), &json!(INELIGIBLE))
+    );
+    let shown = world.admin("/api/blockers?all=true").await;
+    assert_eq!(shown["blockers"][0]["message"], INELIGIBLE);
+    assert_eq!(callback_status(&world).await["status"], "off");
+
+    let plan = [
+        Step::write(
+            "ai-output/comments/01-steps.md",
+            "## Steps\n\n1. Write feature.txt",
+        ),
+        Step::say("Planned."),
+    ];
+    let script = Script::new().pass_when("You are planning", plan).pass_when(
+        "1. Write feature.txt",
+        [Step::write("feature.txt", "done\n")],
+    );
+    world.script("PLAN-1", script);
+    let kept = Making {
+        mappings: Vec::new(),
+        ..Making::default()
+    };
+    let world = world.restarted(kept).await;
+    world
+        .until("plan and pull request are there", || {
+            let jobs = world.jobs("PLAN-1");
+            jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
+        })
+        .await;
+    world.settled().await;
+    assert_eq!(callback_status(&world).await["status"], "ok");
+    let jobs = world.jobs("PLAN-1");
+    let kinds: Vec<JobKind> = jobs.iter().map(|job| job.kind).collect();
+    assert_eq!(kinds, [JobKind::Planning, JobKind::Implementation]);
+    for job in &jobs {
+        assert_eq!(job.state, JobState::Completed, "{}", log_of(&world, job));
+        let shown = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+        assert_eq!(shown["job"]["report"], true);
+        assert!(!shown["steps"].as_array().unwrap().is_empty());
+    }
+    let pull = &world.repo().pulls()[0];
+    assert!(!pull.body.contains("workflow's own token"), "{}", pull.body);
+    world.end().await;
+}
+
+async fn callback_status(world: &World) -> Value {
+    let status = world.admin("/api/admin/config-status").await;
+    let checks = status["checks"].as_array().unwrap().iter();
+    let mut callback = checks.filter(|check| check["name"] == "runner-callback");
+    callback.next().unwrap().clone()
+}

@@ -1,0 +1,187 @@
+//! The sensitive-file guard, from the agent's work tree to the ticket: what is blocked, what is
+//! permitted, and what arrives at the host.
+
+use agent_implement::domain::job::JobState;
+use agent_implement::domain::report::FailureCode;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+
+use crate::world::World;
+
+/// A token of a published format. It does not stand in this file, so that nobody takes it for one.
+fn token() -> String {
+    ["gh", "p_", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW"].concat()
+}
+
+fn private_key() -> String {
+    let body = "MIIEpAIBAAKCAQEAq7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoWb8Rn";
+    let label = "RSA PRIVATE KEY";
+    format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+}
+
+fn database_url() -> String {
+    ["postgres://shop:", "q7Zk9LmTbX2w", "@db.shop-prod.net/shop"].concat()
+}
+
+/// One row of the table: the files of a ticket, and the lines of its comment.
+type Row = (&'static str, Vec<(&'static str, String)>, Vec<&'static str>);
+
+fn rows() -> Vec<Row> {
+    let fine = || ("feature.txt", "done\n".to_owned());
+    vec![
+        (
+            "ENG-1",
+            vec![fine(), ("app/.Env.Production", "KEY=1\n".to_owned())],
+            vec!["app/.Env.Production: environment and config files (file name)"],
+        ),
+        (
+            "ENG-2",
+            vec![
+                ("deploy/id_ed25519", "x\n".to_owned()),
+                ("docs/setup.md", format!("```\n{}```\n", private_key())),
+            ],
+            vec![
+                "deploy/id_ed25519: private keys and certificates (file name)",
+                "docs/setup.md: private keys and certificates (private key)",
+            ],
+        ),
+        (
+            "ENG-3",
+            vec![
+                fine(),
+                ("home/.aws/credentials", "[default]\n".to_owned()),
+                ("main.tf", ["k = \"AK", "IAQ7ZK2LMTBX2WVRNP\"\n"].concat()),
+            ],
+            vec![
+                "home/.aws/credentials: cloud credentials (file name)",
+                "main.tf: cloud credentials (AWS access key)",
+            ],
+        ),
+        (
+            "ENG-4",
+            vec![
+                (".pgpass", "x\n".to_owned()),
+                ("src/db.ts", format!("connect('{}');\n", database_url())),
+                (".env.example", format!("DATABASE_URL={}\n", database_url())),
+            ],
+            vec![
+                ".env.example: database credentials (database URL with password)",
+                ".pgpass: database credentials (file name)",
+                "src/db.ts: database credentials (database URL with password)",
+            ],
+        ),
+        (
+            "ENG-5",
+            vec![
+                (".netrc", "x\n".to_owned()),
+                ("src/a\n- b.ts", format!("const t = '{}';\n", token())),
+            ],
+            vec![
+                ".netrc: tokens and auth files (file name)",
+                "src/a\\u{a}- b.ts: tokens and auth files (GitHub token)",
+            ],
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_category_blocks_the_push_and_the_ticket_names_every_file() {
+    let world = World::start().await;
+    for (key, files, _) in rows() {
+        let steps = files.iter().map(|(path, text)| Step::write(path, text));
+        world.script(key, Script::new().pass(steps));
+        world.flag(key, "Add the feature");
+    }
+    for (key, _, lines) in rows() {
+        let job = world.ended(key).await;
+        let JobState::Failed { code, .. } = &job.state else {
+            panic!("{key}: {:?}", job.state);
+        };
+        assert_eq!(*code, Some(FailureCode::SensitiveFilesBlocked), "{key}");
+        assert_eq!(job.state.status(), "failed");
+        let listed: String = lines.iter().map(|line| format!("\n- {line}")).collect();
+        let expected = format!(
+            "🔒 Blocked by security guardrail\n\nPush blocked: {} sensitive file(s) would be committed:{listed}",
+            lines.len()
+        );
+        assert_eq!(world.comments(key), [expected], "{key}");
+    }
+    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
+    assert!(world.repo().pulls().is_empty());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_base_branch_permits_files_and_never_a_private_key() {
+    let world = World::start().await;
+    let permitted = "guard:\n  allow:\n    - \"fixtures/**\"\n";
+    let files = [(".agent-implement/config.yml", permitted)];
+    world.repo().commit("main", &files, "Permit").unwrap();
+    let samples = [
+        Step::write("fixtures/sample.env", "KEY=1\n"),
+        Step::write("fixtures/token.txt", &token()),
+    ];
+    world.script("ENG-1", Script::new().pass(samples));
+    let own_list = "guard:\n  allow: [\"**\"]\n";
+    let greedy = [
+        Step::write(".agent-implement/config.yml", own_list),
+        Step::write("src/token.txt", &token()),
+        Step::write("fixtures/key.txt", &private_key()),
+    ];
+    world.script("ENG-2", Script::new().pass(greedy));
+    world.flag("ENG-1", "Add samples");
+    world.flag("ENG-2", "Permit everything");
+
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+    let text = world.repo().file_at(&job.branch, "fixtures/token.txt");
+    assert_eq!(text, Some(token()));
+    world.ended("ENG-2").await;
+    let comments = world.comments("ENG-2");
+    let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
+                    - fixtures/key.txt: private keys and certificates (private key)\n\
+                    - src/token.txt: tokens and auth files (GitHub token)";
+    assert!(comments[0].ends_with(expected), "{comments:?}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_committed_and_took_back_never_arrives() {
+    let world = World::start().await;
+    let commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm";
+    let steps = [
+        Step::write("src/token.txt", &token()),
+        Step::run(&format!("{commit} first")),
+        Step::delete("src/token.txt"),
+        Step::write("feature.txt", "done\n"),
+        Step::run(&format!("{commit} second")),
+        Step::write(
+            "src/settings.ts",
+            "const apiKey = \"q7Zk9LmTbX2wVr8NpYc5HdJf\";\n",
+        ),
+        Step::write(".gitlab-ci.yml", "stages: []\n"),
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+
+    let repo = world.repo();
+    let ours = repo.commits(&job.branch).len() - repo.commits("main").len();
+    assert_eq!(ours, 1, "the agent's own commits stay where they are");
+    let objects = std::process::Command::new("git")
+        .args(["cat-file", "--batch-all-objects", "--batch"])
+        .current_dir(world.town.dir().join("git/acme/shop.git"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&objects.stdout).into_owned();
+    assert!(text.contains("const apiKey") && !text.contains(&token()));
+
+    let body = &repo.pulls()[0].body;
+    for named in [
+        "steer CI, agents or reviews:\n\n- .gitlab-ci.yml\n",
+        "- src/settings.ts: tokens and auth files (possible secret)\n",
+    ] {
+        assert!(body.contains(named), "{named} in {body}");
+    }
+    world.end().await;
+}

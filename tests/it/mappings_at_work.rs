@@ -1,0 +1,312 @@
+//! Mappings while runs are under way: shared, deleted, paused, full.
+
+use std::time::Duration;
+
+use agent_implement::domain::issue::System;
+use agent_implement::domain::job::{Job, JobState, RunHandle};
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Fault, RunSnapshot, Vendor};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::planning::{IMPLEMENTING, PLANNING, plans, runs, writes};
+use crate::ticket::{SYSTEMS, Ticket, mapped, planned};
+use crate::world::{Gate, World};
+
+fn flagged(world: &World, system: System, key: &str) -> Ticket {
+    let ticket = Ticket::file(world, system, key, "Add the feature");
+    ticket.trigger();
+    ticket
+}
+
+/// Waits until the agents of these tickets are at work.
+async fn at_work(world: &World, keys: &[&str]) {
+    let runs = |key: &&str| {
+        let job = world.jobs(key).pop();
+        job.is_some_and(|job| job.state == JobState::Running)
+    };
+    world
+        .until(&format!("{keys:?} are at work"), || keys.iter().all(runs))
+        .await;
+}
+
+/// The host's own record of a ticket's only run.
+fn run_of(world: &World, key: &str) -> RunSnapshot {
+    let mut own = world.repo().runs();
+    own.retain(|run| run.inputs["issue_identifier"] == key);
+    assert_eq!(own.len(), 1, "{key}: {own:#?}");
+    own.remove(0)
+}
+
+/// A ticket's only job, which is linked to its own run and no other.
+fn linked(world: &World, key: &str) -> Job {
+    let mut jobs = world.jobs(key);
+    assert_eq!(jobs.len(), 1, "{key}: {jobs:#?}");
+    let (job, run) = (jobs.remove(0), run_of(world, key));
+    assert_eq!(run.inputs["dispatch_id"], job.id.as_str(), "{key}");
+    match &job.run {
+        Some(RunHandle::Ci { id, .. }) => assert_eq!(*id, run.id, "{key}"),
+        other => panic!("{key}: {other:?}"),
+    }
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_teams_share_a_repository_and_each_gets_its_own_work() {
+    let world = World::mapped(["ENG", "WEB"].map(|team| mapped(System::A, team))).await;
+    for key in ["ENG-1", "WEB-1"] {
+        flagged(&world, System::A, key);
+    }
+    let pulls = async |key: &str| {
+        assert_eq!(world.ended(key).await.state, JobState::Completed, "{key}");
+        let job = linked(&world, key);
+        assert!(key.starts_with(job.team.as_str()), "{job:#?}");
+        let mut pulls = world.repo().pulls();
+        pulls.retain(|pull| pull.head == job.branch);
+        assert_eq!(pulls.len(), 1, "{key}: {pulls:#?}");
+        let pull = pulls.remove(0);
+        assert_eq!(job.pull.map(|pull| pull.number), Some(pull.number));
+        assert!(pull.body.contains(&format!("Fixes {key}")), "{}", pull.body);
+        let comments = world.town.linear().issue(key).comments();
+        assert!(
+            comments[0].contains(&world.repo().pull_url(pull.number)),
+            "{comments:?}"
+        );
+        pull.head
+    };
+    let branches = [pulls("ENG-1").await, pulls("WEB-1").await];
+    assert_eq!(
+        branches,
+        [
+            "agent-implement/eng-1-add-the-feature",
+            "agent-implement/web-1-add-the-feature"
+        ]
+    );
+    assert_eq!(world.repo().pulls().len(), 2);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runs_of_a_deleted_mapping_are_seen_through() {
+    let world = World::mapped([mapped(System::A, "ENG"), mapped(System::B, "OPS")]).await;
+    let gate = Gate::of(&world);
+    let fine = Script::new().pass([[gate.wait()].as_slice(), &writes()].concat());
+    let idle = Script::new().pass([gate.wait(), Step::say("There is nothing to do.")]);
+    for key in ["ENG-1", "OPS-1"] {
+        world.script(key, fine.clone());
+    }
+    for key in ["ENG-2", "OPS-2"] {
+        world.script(key, idle.clone());
+    }
+    let file = |system, key| flagged(&world, system, key);
+    let opened = [file(System::A, "ENG-1"), file(System::B, "OPS-1")];
+    let failed = [file(System::A, "ENG-2"), file(System::B, "OPS-2")];
+    at_work(&world, &["ENG-1", "ENG-2", "OPS-1", "OPS-2"]).await;
+
+    for team in ["ENG", "OPS"] {
+        let path = format!("/api/mappings/{team}");
+        let deleted = world.ask(Method::DELETE, &path, None).await;
+        assert_eq!(deleted, (200, json!({"deleted": true})));
+    }
+    for (system, key) in SYSTEMS.into_iter().zip(["ENG-3", "OPS-3"]) {
+        flagged(&world, system, key);
+    }
+    world.polled().await;
+    gate.open();
+    for key in ["ENG-1", "OPS-1"] {
+        let job = world.ended(key).await;
+        assert_eq!(job.state, JobState::Completed, "{key}");
+        let pulls = world.repo().pulls();
+        assert!(
+            pulls
+                .iter()
+                .any(|pull| pull.head == job.branch && !pull.draft),
+            "{pulls:#?}"
+        );
+    }
+    for key in ["ENG-2", "OPS-2"] {
+        assert_eq!(world.ended(key).await.state.status(), "failed", "{key}");
+    }
+    let markers = |tickets: &[Ticket; 2]| [tickets[0].marker(), tickets[1].marker()];
+    assert_eq!(
+        markers(&opened),
+        [
+            vec!["Agent-Implement", "Ready for Review"],
+            vec!["PR Ready"]
+        ]
+    );
+    assert_eq!(markers(&failed), [vec![], vec!["Implementation Failed"]]);
+    for (ticket, begin) in opened
+        .iter()
+        .map(|ticket| (ticket, "Pull request opened: "))
+        .chain(
+            failed
+                .iter()
+                .map(|ticket| (ticket, "Implementation failed: ")),
+        )
+    {
+        assert!(
+            ticket.comments()[0].starts_with(begin),
+            "{:?}",
+            ticket.comments()
+        );
+    }
+    world.polled().await;
+    for key in ["ENG-3", "OPS-3"] {
+        assert!(world.jobs(key).is_empty(), "{key}");
+    }
+    let why = world.admin("/api/why/ENG-3").await;
+    assert_eq!(why["decision"]["reason"], "no-mapping", "{why}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mapping_paused_in_the_middle_of_a_run_rests_after_it() {
+    let world = World::with(planned(mapped(System::A, "ENG"))).await;
+    let gate = Gate::of(&world);
+    let script = Script::new()
+        .pass_when(PLANNING, [gate.wait(), Step::say("The plan.")])
+        .pass_when(IMPLEMENTING, writes());
+    world.script("ENG-1", script);
+    world.script("ENG-2", plans([Step::say("The other plan.")]));
+    let pause = async |paused: bool| {
+        let body = json!({ "paused": paused });
+        let (status, _) = world
+            .ask(Method::PATCH, "/api/mappings/ENG", Some(body))
+            .await;
+        assert_eq!(status, 200);
+    };
+    let running = flagged(&world, System::A, "ENG-1");
+    at_work(&world, &["ENG-1"]).await;
+
+    pause(true).await;
+    flagged(&world, System::A, "ENG-2");
+    world.polled().await;
+    gate.open();
+    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    assert_eq!(running.comments(), ["The plan."]);
+    assert_eq!(running.marker(), ["Agent-Implement", "Plan-Complete"]);
+    world.polled().await;
+    assert_eq!(
+        world.repo().runs().len(),
+        1,
+        "nothing starts while it is paused"
+    );
+    for key in ["ENG-1", "ENG-2"] {
+        let why = world.admin(&format!("/api/why/{key}")).await;
+        assert_eq!(why["decision"]["message"], "ENG is paused.", "{key}");
+    }
+
+    pause(false).await;
+    for key in ["ENG-1", "ENG-2"] {
+        let jobs = runs(&world, key, 2).await;
+        assert!(
+            jobs.iter().all(|job| job.state == JobState::Completed),
+            "{jobs:#?}"
+        );
+    }
+    assert_eq!(world.repo().pulls().len(), 2);
+    world.end().await;
+}
+
+const FIVE: [&str; 5] = ["ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5"];
+
+/// Five tickets dispatched in one second: each must find its own run among five that look alike.
+async fn five_at_once(answers: Option<Fault>) {
+    let roomy = Mapping {
+        max_in_progress: 5,
+        ..mapped(System::A, "ENG")
+    };
+    let world = World::by_hand([roomy]).await;
+    let github = world.town.faults(Vendor::GitHub);
+    for fault in FIVE.iter().filter_map(|_| answers) {
+        github.next_on("/dispatches", fault);
+    }
+    // They stay queued, so that no report can tell which is which.
+    world
+        .town
+        .github()
+        .set_start_delay(Duration::from_secs(24 * 3600));
+    for key in FIVE {
+        flagged(&world, System::A, key);
+    }
+    world.turn().await;
+    world.wait(Duration::from_secs(1));
+    world.turn().await;
+    let jobs = FIVE.map(|key| linked(&world, key));
+    assert!(
+        jobs.iter()
+            .all(|job| job.reserved_at == jobs[0].reserved_at)
+    );
+    assert!(
+        jobs.iter().all(|job| job.state == JobState::Dispatched),
+        "{jobs:#?}"
+    );
+    assert_eq!(world.repo().runs().len(), 5);
+    assert_eq!(github.pending(), 0, "every answer was lost that should be");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_dispatches_in_one_second_are_linked_each_to_its_own_run() {
+    five_at_once(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_dispatches_whose_answers_are_lost_are_linked_each_to_its_own_run() {
+    five_at_once(Some(Fault::DropAfter)).await;
+}
+
+/// The most that were going on at once.
+fn most_at_once(spans: impl IntoIterator<Item = (u64, u64)>) -> i32 {
+    let mut changes: Vec<(u64, i32)> = Vec::new();
+    for (from, to) in spans {
+        changes.extend([(from, 1), (to, -1)]);
+    }
+    // What ends in the same instant in which another begins made room for it.
+    changes.sort_unstable();
+    let mut going_on = 0;
+    let counts = changes.iter().map(|(_, change)| {
+        going_on += change;
+        going_on
+    });
+    counts.max().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_than_the_cap_are_ever_active_at_once() {
+    let narrow = |(system, team)| Mapping {
+        max_in_progress: 2,
+        ..mapped(system, team)
+    };
+    let teams = SYSTEMS.into_iter().zip(["ENG", "OPS"]);
+    let world = World::mapped(teams.clone().map(narrow)).await;
+    let mut tickets = Vec::new();
+    for (system, team) in teams {
+        for number in 1..=5 {
+            let key = format!("{team}-{number}");
+            let steps = [[Step::Sleep { ms: 300 }].as_slice(), &writes()].concat();
+            world.script(&key, Script::new().pass(steps));
+            tickets.push((team, flagged(&world, system, &key), key));
+        }
+    }
+    for (_, _, key) in &tickets {
+        world
+            .until(&format!("{key} has run"), || !world.jobs(key).is_empty())
+            .await;
+        assert_eq!(world.ended(key).await.state, JobState::Completed, "{key}");
+    }
+    for team in ["ENG", "OPS"] {
+        let own = || tickets.iter().filter(|(of, _, _)| *of == team);
+        let jobs = own().flat_map(|(_, _, key)| world.jobs(key));
+        let active = jobs.map(|job| {
+            let ended = job.finished_at.unwrap();
+            (job.reserved_at.as_millis(), ended.as_millis())
+        });
+        assert_eq!(most_at_once(active), 2, "{team}: jobs");
+        let shown = own().map(|(_, ticket, _)| ticket.shown_in_progress());
+        assert_eq!(most_at_once(shown), 2, "{team}: markers");
+    }
+    world.end().await;
+}

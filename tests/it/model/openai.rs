@@ -1,0 +1,59 @@
+//! Responses, streamed.
+
+use serde_json::{Value, json};
+
+use super::{Turn, events};
+
+pub fn answer(turn: &Turn, number: usize, asked: &Value) -> String {
+    let item = match turn {
+        Turn::Say(text) => json!({
+            "type": "message", "id": format!("msg_{number}"), "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}],
+        }),
+        Turn::Write { path, text } => {
+            let written = format!("cat > '{path}' <<'END'\n{}\nEND", text.trim_end());
+            command(&written, number, asked)
+        }
+        Turn::Run(line) => command(line, number, asked),
+        Turn::Refuse(429, headers, message) if !headers.is_empty() => {
+            return json!({"error": {"type": "usage_limit_reached", "message": message,
+                "plan_type": "plus", "resets_in_seconds": 60_000}})
+            .to_string();
+        }
+        Turn::Refuse(_, _, message) => {
+            return json!({"error": {"message": message, "type": "invalid_request_error"}})
+                .to_string();
+        }
+        Turn::Stop(_) | Turn::Hang => unreachable!("no test of this vendor has it"),
+    };
+    let id = format!("resp_{number}");
+    let usage = json!({
+        "input_tokens": 100, "input_tokens_details": {"cached_tokens": 20},
+        "output_tokens": 42, "output_tokens_details": {"reasoning_tokens": 5},
+        "total_tokens": 142,
+    });
+    events(&[
+        json!({"type": "response.created", "response": {"id": id}}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+        json!({"type": "response.completed", "response": {"id": id, "usage": usage}}),
+    ])
+}
+
+/// A command, by the tool for it where there is one; newer models script their tools.
+fn command(line: &str, number: usize, asked: &Value) -> Value {
+    let tools = asked["tools"].as_array().into_iter().flatten();
+    let has_tool = tools
+        .filter_map(|tool| tool["name"].as_str())
+        .any(|name| name == "exec_command");
+    let input = json!({"cmd": line});
+    let (id, call) = (format!("fc_{number}"), format!("call_{number}"));
+    if has_tool {
+        json!({"type": "function_call", "id": id, "call_id": call, "name": "exec_command",
+            "arguments": input.to_string(), "status": "completed"})
+    } else {
+        let script = format!("const done = await tools.exec_command({input}); text(done.output);");
+        json!({"type": "custom_tool_call", "id": id, "call_id": call, "name": "exec",
+            "input": script, "status": "completed"})
+    }
+}

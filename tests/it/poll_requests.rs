@@ -1,0 +1,164 @@
+//! How many requests a look costs: what there is to read decides, never how many mappings or runs
+//! there are.
+
+use std::time::Duration;
+
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::flow;
+use agent_implement::sandbox::{LoggedRequest, Vendor};
+use agent_implement::store::mappings;
+
+use crate::jira::{file, for_repo, with_query};
+use crate::world::{Engine, Making, World, mapping};
+
+/// More than any of these stories asks in an hour.
+const PLENTY: u64 = 1_000_000;
+
+async fn world(mappings: Vec<Mapping>) -> World {
+    let world = World::made(Making {
+        mappings,
+        engine: Engine::by_hand(),
+        ..Making::default()
+    })
+    .await;
+    world.town.linear().set_quota(PLENTY);
+    world.town.github().set_quota(PLENTY);
+    world
+}
+
+/// What a vendor is asked in one poll.
+async fn asked_in_a_poll(world: &World, vendor: Vendor) -> Vec<LoggedRequest> {
+    world.town.requests().clear();
+    flow::poll::once(&world.app).await.unwrap();
+    world.town.requests().of(vendor)
+}
+
+fn team(number: usize) -> String {
+    format!("T{number}")
+}
+
+/// Five hundred flagged issues, ten for each of fifty teams; all are children of one issue, and
+/// each waits for another.
+fn five_hundred(world: &World) {
+    let linear = world.town.linear();
+    linear.issue("T0-1").title("Above them all");
+    linear.issue("T0-2").title("Before them all");
+    for number in 1..=50 {
+        for at in 1..=10 {
+            let issue = linear.issue(&format!("{}-{at}", team(number)));
+            let issue = issue.title("Do it").child_of("T0-1");
+            let waits = if at > 1 {
+                issue.blocked_by("T0-2")
+            } else {
+                issue
+            };
+            waits.add_label("Agent-Implement");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn linear_is_asked_once_a_page_whatever_the_number_of_mappings() {
+    let of_team = |number| Mapping {
+        team_key: team(number).as_str().into(),
+        ..mapping()
+    };
+    let world = world(vec![of_team(1)]).await;
+    five_hundred(&world);
+    for mapped in [1, 50] {
+        for number in 1..=mapped {
+            let mapping = of_team(number);
+            let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
+            put.await.unwrap();
+        }
+        // Two pages of 250, and the siblings of all that are to run in one more.
+        let asked = asked_in_a_poll(&world, Vendor::Linear).await;
+        assert_eq!(asked.len(), 3, "{mapped} mappings: {asked:#?}");
+        let log = world.admin("/api/log").await;
+        let reserved = log.as_array().unwrap().len();
+        assert_eq!(reserved, mapped, "the one of each team that is free to run");
+        let asked = asked_in_a_poll(&world, Vendor::Linear).await;
+        assert_eq!(asked.len(), 2, "{mapped} mappings: {asked:#?}");
+    }
+    let shown = world.admin("/api/issues").await;
+    assert_eq!(shown["issues"].as_array().unwrap().len(), 500);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jira_is_asked_once_for_each_query_however_many_share_it() {
+    let queries = [
+        "project = OPS",
+        "project = WEB",
+        "project = OPS AND labels = x",
+    ];
+    let shared = (1..=30).map(|number| {
+        let query = queries[number % queries.len()];
+        with_query(&format!("J{number}"), query, &format!("repo-{number}"))
+    });
+    let world = world(shared.collect()).await;
+    world.town.jira().project("WEB", "Web");
+    for number in 1..=30 {
+        let ticket = world.town.jira().issue(&format!("OPS-{number}"));
+        ticket
+            .title("Do it")
+            .repo(&format!("repo-{number}"))
+            .status("Ready");
+    }
+    let first = asked_in_a_poll(&world, Vendor::Jira).await;
+    let fields = first
+        .iter()
+        .filter(|request| request.url.ends_with("/field"));
+    assert_eq!(fields.count(), 1, "names of fields are read once for all");
+    assert_eq!(first.len(), 1 + queries.len(), "{first:#?}");
+    let second = asked_in_a_poll(&world, Vendor::Jira).await;
+    let searches: Vec<&str> = second
+        .iter()
+        .map(|request| request.body["jql"].as_str().unwrap())
+        .collect();
+    assert_eq!(searches.len(), queries.len(), "{searches:#?}");
+    for query in queries {
+        let clause = format!("({query}) AND ");
+        assert!(
+            searches.iter().any(|search| search.starts_with(&clause)),
+            "{query}"
+        );
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_open_runs_of_a_repository_are_watched_with_one_list() {
+    let many = Mapping {
+        max_in_progress: 20,
+        ..mapping()
+    };
+    let on_jira = Mapping {
+        max_in_progress: 20,
+        ..for_repo("OPS", "shop")
+    };
+    let world = world(vec![many, on_jira]).await;
+    // None may start, report and end while they are counted.
+    world
+        .town
+        .github()
+        .set_start_delay(Duration::from_secs(600));
+    for number in 1..=10 {
+        world.flag(&format!("ENG-{number}"), "Do it");
+        file(&world, &format!("OPS-{number}"), "Do it").status("Ready");
+    }
+    world.turn().await;
+    assert_eq!(world.repo().runs().len(), 20);
+    for _ in 0..2 {
+        world.town.requests().clear();
+        flow::watch::once(&world.app).await.unwrap();
+        let asked = world.town.requests().of(Vendor::GitHub);
+        assert_eq!(asked.len(), 1, "{asked:#?}");
+        assert!(
+            asked[0].url.contains("/repos/acme/shop/actions/runs?"),
+            "{}",
+            asked[0].url
+        );
+    }
+    world.stop().await;
+}

@@ -1,0 +1,487 @@
+//! What becomes of a pull request after its push: reviewers outside are waited for, what they find
+//! is mended, and whatever nobody has approved stays a draft.
+
+use std::sync::{Arc, Mutex};
+
+use agent_implement::domain::job::{Job, JobState};
+use agent_implement::domain::report::FailureCode;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{CheckReport, PullSnapshot, Repo};
+use serde_json::{Value, json};
+
+use crate::canaries::LOOK_AROUND;
+use crate::gap_fill;
+use crate::world::{Gate, Making, World};
+
+/// Marks the comment that tells how a review stands.
+pub const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
+
+const CONFIG: &str = ".agent-implement/config.yml";
+
+/// One check is waited for.
+const LINT: &str = "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 60000\n";
+
+/// The same, and not for long.
+const IMPATIENT: &str =
+    "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 1000\n";
+
+/// In the prompt of a pass that is to mend what the check found.
+const FAILED: &str = "lint failed";
+
+async fn world(config: &str) -> World {
+    configured(Making::default(), config).await
+}
+
+async fn configured(making: Making, config: &str) -> World {
+    let world = World::made(making).await;
+    let commit = world
+        .repo()
+        .commit("main", &[(CONFIG, config)], "Configure");
+    commit.unwrap();
+    world
+}
+
+/// A report of the check `lint` by the right App.
+fn lint(conclusion: Option<&str>) -> CheckReport<'_> {
+    CheckReport {
+        name: "lint",
+        app: "lint-app",
+        conclusion,
+        summary: "feature.txt is not linted. @octocat ![x](http://evil/x.png) <!-- hidden -->",
+        text: "",
+    }
+}
+
+/// Lets the check pass on commits whose feature is linted, and fail on all others.
+fn lint_every_push(repo: &Repo) {
+    let host = repo.clone();
+    repo.on_push(move |_, commit| {
+        let text = host.file_at(commit, "feature.txt").unwrap_or_default();
+        let conclusion = match text.contains("linted") {
+            true => "success",
+            false => "failure",
+        };
+        host.check(commit, lint(Some(conclusion))).unwrap();
+    });
+}
+
+fn works() -> Script {
+    Script::new().pass([Step::write("feature.txt", "done\n"), Step::say("Done.")])
+}
+
+fn only_pull(world: &World) -> PullSnapshot {
+    let mut pulls = world.repo().pulls();
+    assert_eq!(pulls.len(), 1, "{pulls:?}");
+    pulls.remove(0)
+}
+
+/// The one comment on how the review of the only pull request stands.
+fn told(world: &World) -> String {
+    let comments = world.repo().comments(only_pull(world).number);
+    let bodies = comments.into_iter().map(|comment| comment.body);
+    let mut told: Vec<String> = bodies.filter(|body| body.contains(GAP_ANALYSIS)).collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    told.remove(0)
+}
+
+fn unresolved(job: &Job) -> Vec<String> {
+    match &job.state {
+        JobState::ReviewFailed { unresolved } => unresolved.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn step_ids(world: &World, job: &Job) -> Vec<String> {
+    let told = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+    let steps = told["steps"].as_array().unwrap().iter();
+    let ids = steps.map(|step| step["id"].as_str().unwrap().to_owned());
+    ids.collect()
+}
+
+/// Status, type and text of a job's patch.
+async fn patch(world: &World, job: &Job) -> (u16, String, String) {
+    let url = format!("{}/api/jobs/{}/patch", world.address, job.id);
+    let request = reqwest::Client::new().get(url);
+    let answer = request
+        .bearer_auth(world.sign_in().await)
+        .send()
+        .await
+        .unwrap();
+    let head = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    let (status, kind) = (answer.status().as_u16(), head("content-type"));
+    if status == 200 {
+        let saved = head("content-disposition");
+        assert_eq!(saved, "attachment; filename=\"work.patch\"");
+    }
+    (status, kind, answer.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_check_finds_is_mended_in_the_second_pass_and_the_draft_is_left() {
+    let world = world(LINT).await;
+    lint_every_push(&world.repo());
+    let drafts: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let (host, seen) = (world.repo(), drafts.clone());
+    world.repo().on_push(move |_, _| {
+        let pulls = host.pulls();
+        seen.lock()
+            .unwrap()
+            .extend(pulls.iter().map(|pull| pull.draft));
+    });
+    let mends = [Step::write("feature.txt", "linted\n"), Step::say("Linted.")];
+    world.script("ENG-1", works().pass_when(FAILED, mends));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let log = world.repo().run_log(world.repo().runs()[0].id);
+    assert_eq!(job.state, JobState::Completed, "{log}");
+
+    let pull = only_pull(&world);
+    assert!(!pull.draft);
+    assert_eq!(*drafts.lock().unwrap(), [true], "a draft while it was open");
+    let commits = world.repo().commits(&pull.head);
+    let ours: Vec<&str> = commits
+        .iter()
+        .map(|commit| commit.message.lines().next().unwrap_or_default())
+        .take(2)
+        .collect();
+    assert_eq!(
+        ours,
+        [
+            "ENG-1: Mend what the review found",
+            "ENG-1: Add the feature"
+        ]
+    );
+    assert!(pull.body.contains("Done."), "of the whole: {}", pull.body);
+    let told = told(&world);
+    let short = &pull.head_sha[..12];
+    assert!(told.contains(&format!("## Review of {short}\n\nNothing is left open.")));
+    assert!(told.contains("worked on in one more commit."), "{told}");
+    let ids = step_ids(&world, &job).await;
+    for id in ["post-push-review", "mend.1", "gap-analysis.2"] {
+        assert!(ids.iter().any(|known| known == id), "{id} in {ids:?}");
+    }
+    assert!(!ids.contains(&"gap-analysis.1".to_owned()), "paid for once");
+    assert_eq!(patch(&world, &job).await.0, 404);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stays_blocked_is_a_draft_with_one_comment_that_tells_it() {
+    let world = world(LINT).await;
+    lint_every_push(&world.repo());
+    let tries = [Step::append("feature.txt", "again\n"), Step::say("Tried.")];
+    world.script("ENG-1", works().pass_when(FAILED, tries));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+
+    let open = unresolved(&job);
+    assert_eq!(open.len(), 1, "{open:?}");
+    assert!(open[0].starts_with("lint failed: lint feature.txt is not linted."));
+    let pull = only_pull(&world);
+    assert!(pull.draft);
+    let commits = world.repo().commits(&pull.head).len();
+    let before = world.repo().commits("main").len();
+    assert_eq!(commits - before, 3, "three passes, two of them mended");
+    let told = told(&world);
+    assert!(
+        told.contains("- lint failed: lint feature.txt is not linted."),
+        "{told}"
+    );
+    assert!(told.contains("worked on in 2 more commits."), "{told}");
+    for gone in ["@octocat", "![", "hidden"] {
+        assert!(!told.contains(gone), "{gone} in {told}");
+    }
+    let ticket = world.town.linear().issue("ENG-1");
+    assert_eq!(ticket.labels(), ["Agent-Implement", "Ready for Review"]);
+    let said = ticket.comments();
+    assert!(
+        said[1].starts_with("The pull request stays a draft"),
+        "{said:?}"
+    );
+    world.end().await;
+}
+
+/// Nothing that is no clear word of the right App approves, and nothing of it can be mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_not_spoken_in_time_has_not_approved() {
+    let world = world(IMPATIENT).await;
+    let host = world.repo();
+    world.repo().on_push(move |branch, commit| {
+        let report = match branch {
+            _ if branch.contains("running") => lint(None),
+            _ if branch.contains("cancelled") => lint(Some("cancelled")),
+            _ if branch.contains("forged") => CheckReport {
+                app: "github-actions",
+                ..lint(Some("success"))
+            },
+            _ => return,
+        };
+        host.check(commit, report).unwrap();
+    });
+    let rows = [
+        (
+            "ENG-1",
+            "Running",
+            "lint has not ended: it was still running when the time to wait was over",
+        ),
+        (
+            "ENG-2",
+            "Cancelled",
+            "lint gave no verdict: it ended as cancelled",
+        ),
+        (
+            "ENG-3",
+            "Forged",
+            "lint did not review: the check run of this name is reported by github-actions, which does not count",
+        ),
+        (
+            "ENG-4",
+            "Absent",
+            "lint did not review: no check run of it came for this commit in time",
+        ),
+    ];
+    for (key, title, _) in rows {
+        world.flag(key, title);
+    }
+    for (key, title, reason) in rows {
+        let job = world.ended(key).await;
+        assert_eq!(unresolved(&job), [reason], "{title}");
+        let ids = step_ids(&world, &job).await;
+        assert!(!ids.contains(&"mend.1".to_owned()), "{title}: {ids:?}");
+    }
+    assert!(world.repo().pulls().iter().all(|pull| pull.draft));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requested_change_blocks_until_it_is_dismissed_and_more_work_leaves_the_draft() {
+    let world = configured(gap_fill::making(), LINT).await;
+    let bot = "lint-app[bot]";
+    let script = works().pass_when("requests changes", [Step::say("I see nothing to mend.")]);
+    let louder = [Step::write("feature.txt", "LOUD\n"), Step::say("Louder.")];
+    world.script("ENG-1", script.pass_when(gap_fill::LOUDER, louder));
+    world.flag("ENG-1", "Add the feature");
+    world
+        .until("it is opened", || world.repo().pulls().len() == 1)
+        .await;
+    let pull = only_pull(&world);
+    let repo = world.repo();
+    repo.review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
+    repo.review(
+        pull.number,
+        "alice",
+        "CHANGES_REQUESTED",
+        "I am nobody it knows.",
+    );
+    repo.check(&pull.head_sha, lint(Some("success"))).unwrap();
+    let job = world.ended("ENG-1").await;
+    assert_eq!(
+        unresolved(&job),
+        ["lint-app requests changes: Say it louder."]
+    );
+    assert!(only_pull(&world).draft);
+
+    // The same words on the new commit, taken back before the check ends.
+    let asked = gap_fill::body("ENG-1", pull.number);
+    assert_eq!(gap_fill::ask(&world, asked).await.status, 200);
+    world
+        .until("it is pushed", || {
+            only_pull(&world).head_sha != pull.head_sha
+        })
+        .await;
+    let review = repo.review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
+    repo.dismiss(review);
+    let head = only_pull(&world).head_sha;
+    repo.check(&head, lint(Some("success"))).unwrap();
+    let job = world.ended("ENG-1").await;
+    let log = repo.run_log(repo.runs()[1].id);
+    assert_eq!(job.state, JobState::Completed, "{log}");
+    assert!(!only_pull(&world).draft);
+    assert!(told(&world).contains("Nothing is left open."));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_managed_review_is_read_by_its_severity_and_its_remarks() {
+    let config =
+        "reviewProviders: [github-claude-code-review, somebody-else]\nreviewWaitPollMs: 200\n";
+    let world = world(config).await;
+    let report = |text| CheckReport {
+        name: "Claude Code Review",
+        app: "claude",
+        conclusion: Some("neutral"),
+        summary: "",
+        text,
+    };
+    let fine =
+        "All well.\n<!-- bughunter-severity: {\"normal\":0,\"nit\":2,\"pre_existing\":0} -->";
+    let host = world.repo();
+    world.repo().on_push(move |_, commit| {
+        if host.file_at(commit, "feature.txt").as_deref() == Some("two\n") {
+            host.check(commit, report(fine)).unwrap();
+        }
+    });
+    let mends = [Step::write("feature.txt", "two\n"), Step::say("Two.")];
+    world.script("ENG-1", works().pass_when("off by one", mends));
+    world.flag("ENG-1", "Add the feature");
+    world
+        .until("it is opened", || world.repo().pulls().len() == 1)
+        .await;
+    let (pull, repo) = (only_pull(&world), world.repo());
+    let bad = "One.\n<!-- bughunter-severity: {\"normal\":1,\"nit\":0,\"pre_existing\":0} -->";
+    let body = "🔴 **Important**: off by one";
+    repo.remark(pull.number, "claude[bot]", "feature.txt", 1, body);
+    repo.check(&pull.head_sha, report(bad)).unwrap();
+    let job = world.ended("ENG-1").await;
+    let log = repo.run_log(repo.runs()[0].id);
+    assert_eq!(job.state, JobState::Completed, "{log}");
+    assert!(
+        log.contains("review: Remark of claude (feature.txt:1): 🔴"),
+        "{log}"
+    );
+    assert!(!only_pull(&world).draft);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_pushes_while_findings_are_mended_stays() {
+    let world = world(LINT).await;
+    lint_every_push(&world.repo());
+    let gate = Gate::of(&world);
+    let mends = [gate.wait(), Step::write("feature.txt", "linted\n")];
+    world.script("ENG-1", works().pass_when(FAILED, mends));
+    world.flag("ENG-1", "Add the feature");
+    world
+        .until("its comment is there", || {
+            let pulls = world.repo().pulls();
+            pulls
+                .iter()
+                .any(|pull| pull.draft && !world.repo().comments(pull.number).is_empty())
+        })
+        .await;
+    let branch = only_pull(&world).head;
+    let theirs = world
+        .repo()
+        .commit(&branch, &[("a.txt", "theirs\n")], "Mine");
+    let theirs = theirs.unwrap();
+    gate.open();
+    let job = world.ended("ENG-1").await;
+
+    assert_eq!(world.repo().branch_head(&branch), Some(theirs.clone()));
+    let open = unresolved(&job);
+    assert_eq!(open.len(), 2, "{open:?}");
+    assert!(
+        open[1].starts_with("Mending ended early: push of") && open[1].contains(&theirs),
+        "{open:?}"
+    );
+    assert!(only_pull(&world).draft);
+    assert!(told(&world).contains(&theirs), "{}", told(&world));
+    let (status, kind, patch) = patch(&world, &job).await;
+    assert_eq!((status, kind.as_str()), (200, "text/plain; charset=utf-8"));
+    assert!(patch.contains("-done\n+linted\n"), "{patch}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_pushes_while_more_work_is_done_stays() {
+    let world = configured(gap_fill::making(), "").await;
+    let gate = Gate::of(&world);
+    let louder = [gate.wait(), Step::write("feature.txt", "LOUD\n")];
+    world.script("ENG-1", works().pass_when(gap_fill::LOUDER, louder));
+    world.flag("ENG-1", "Add the feature");
+    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    let pull = only_pull(&world);
+    let asked = gap_fill::body("ENG-1", pull.number);
+    assert_eq!(gap_fill::ask(&world, asked).await.status, 200);
+    world
+        .until("the agent works", || {
+            let runs = world.repo().runs();
+            runs.len() == 2 && world.repo().run_log(runs[1].id).contains("agent started")
+        })
+        .await;
+    let theirs = world
+        .repo()
+        .commit(&pull.head, &[("a.txt", "theirs\n")], "Mine");
+    let theirs = theirs.unwrap();
+    gate.open();
+    let job = world.ended("ENG-1").await;
+
+    let JobState::Failed { code, reason } = &job.state else {
+        panic!("{:?}", job.state)
+    };
+    assert_eq!(*code, Some(FailureCode::PushRejected));
+    let expected = format!(
+        "push of {} was rejected: somebody pushed {theirs} to it while this run was at work, \
+         and nobody's commits are overwritten\nThe work is kept with the job, as a patch.",
+        pull.head
+    );
+    assert_eq!(*reason, expected);
+    assert_eq!(world.repo().branch_head(&pull.head), Some(theirs));
+    let (status, _, kept) = patch(&world, &job).await;
+    assert_eq!(status, 200);
+    assert!(kept.contains("-done\n+LOUD\n"), "{kept}");
+    let shown = world.admin(&format!("/api/jobs/{}", job.id)).await;
+    assert_eq!(shown["failureCode"], "PUSH_REJECTED");
+    let missing = world.admin("/api/jobs/01NOBODY/patch").await;
+    assert_eq!(missing, json!({"error": "job not found"}));
+    let others = &world.jobs("ENG-1")[0];
+    let missing = world.admin(&format!("/api/jobs/{}/patch", others.id)).await;
+    assert_eq!(missing, json!({"error": "no patch"}));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_in_what_was_mended_is_not_pushed_and_not_kept() {
+    let world = world(LINT).await;
+    lint_every_push(&world.repo());
+    let leaks = [
+        Step::write("feature.txt", "linted\n"),
+        Step::write(".env", "PASSWORD=correct-horse\n"),
+    ];
+    world.script("ENG-1", works().pass_when(FAILED, leaks));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let JobState::Failed { code, .. } = &job.state else {
+        panic!("{:?}", job.state)
+    };
+    assert_eq!(*code, Some(FailureCode::SensitiveFilesBlocked));
+    let pull = only_pull(&world);
+    assert!(pull.draft);
+    let text = world.repo().file_at(&pull.head, "feature.txt");
+    assert_eq!(text.as_deref(), Some("done\n"));
+    assert_eq!(patch(&world, &job).await.0, 404);
+    world.end().await;
+}
+
+/// Every token that the host has ever made.
+fn minted(world: &World) -> Vec<String> {
+    let github = std::fs::read(world.town.dir().join("github.json")).unwrap();
+    let github: Value = serde_json::from_slice(&github).unwrap();
+    let tokens = github["tokens"].as_object().unwrap();
+    tokens.keys().cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_token_of_the_repository_lives_while_findings_are_mended() {
+    let world = world(LINT).await;
+    lint_every_push(&world.repo());
+    let found = world.dir().join("agent-found");
+    let mends = [
+        Step::run(&format!("{{ {LOOK_AROUND} }} >{}", found.display())),
+        Step::write("feature.txt", "linted\n"),
+    ];
+    world.script("ENG-1", works().pass_when(FAILED, mends));
+    world.flag("ENG-1", "Add the feature");
+    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    let found = std::fs::read_to_string(&found).unwrap();
+    assert!(found.contains("agent-implement run"), "{found}");
+    let minted = minted(&world);
+    assert!(
+        minted.len() >= 6,
+        "clone, push, review, push, review: {minted:?}"
+    );
+    for token in minted {
+        assert!(!found.contains(&token), "{found}");
+    }
+    world.end().await;
+}

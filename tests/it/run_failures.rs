@@ -1,0 +1,179 @@
+//! How a run that fails says so: on the ticket, in the job, and with which code. (spec: *Run failure
+//! messages*)
+
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Fault, Vendor};
+use futures_util::stream::{self, StreamExt};
+
+use crate::world::World;
+
+/// How many stories are told at once?
+const SIDE_BY_SIDE: usize = 4;
+
+/// One situation, and what is told of it.
+struct Row {
+    name: &'static str,
+    /// What is in the way.
+    prepare: fn(&World),
+    script: Script,
+    code: Option<&'static str>,
+    reason: &'static str,
+    /// Whether the change had reached the host before.
+    pushed: bool,
+}
+
+fn row(name: &'static str, script: Script, code: &'static str, reason: &'static str) -> Row {
+    Row {
+        name,
+        prepare: |_| {},
+        script,
+        code: Some(code).filter(|code| !code.is_empty()),
+        reason,
+        pushed: false,
+    }
+}
+
+fn works() -> Script {
+    Script::new().pass([Step::write("feature.txt", "done\n")])
+}
+
+/// Commits a file to the base branch.
+fn commit(world: &World, path: &str, text: &str) {
+    world
+        .repo()
+        .commit("main", &[(path, text)], "Settings")
+        .unwrap();
+}
+
+fn rows() -> Vec<Row> {
+    vec![
+        row(
+            "turn budget used up",
+            Script::new().pass([Step::Loop]),
+            "MAX_TURNS_EXHAUSTED",
+            "model invocation failed with exit code 1: Reached max turns (50)",
+        ),
+        row(
+            "the model's interface refused",
+            Script::new().pass([Step::fail_api(529, "Overloaded")]),
+            "PROVIDER_UNAVAILABLE",
+            "model invocation failed with exit code 1: API Error: 529 Overloaded",
+        ),
+        row(
+            "the agent ended without a result",
+            Script::new().pass([Step::Die { code: 3 }]),
+            "",
+            "model invocation failed with exit code 3: it ended without a result",
+        ),
+        row(
+            "no file changes",
+            Script::new().pass([Step::say("There is nothing to do.")]),
+            "NO_CHANGES",
+            "Nothing to commit: no file changes in the working tree",
+        ),
+        Row {
+            prepare: |world| {
+                let github = world.town.faults(Vendor::GitHub);
+                github.next_on("POST /repos/acme/shop/pulls", Fault::Status(422));
+            },
+            pushed: true,
+            ..row(
+                "the host refuses the pull request",
+                works(),
+                "PUSH_REJECTED",
+                "PR creation failed with HTTP 422: ",
+            )
+        },
+        Row {
+            prepare: |world| {
+                let git = world.town.faults(Vendor::Git);
+                git.next(Fault::Status(403));
+            },
+            ..row(
+                "the host gives no access",
+                works(),
+                "CLONE_FAILED",
+                "git clone failed (exit 128): ",
+            )
+        },
+        Row {
+            prepare: |world| {
+                let text = "---\nsetup: |\n  echo no database\n  exit 3\n---\n";
+                commit(world, "WORKFLOW.md", text);
+            },
+            ..row(
+                "the setup script fails before the model starts",
+                works(),
+                "SETUP_FAILED",
+                "setup script of WORKFLOW.md failed: exit code 3\nno database",
+            )
+        },
+        Row {
+            prepare: |world| commit(world, "WORKFLOW.md", "---\nsetup: [\n---\n"),
+            ..row(
+                "the front matter cannot be read",
+                works(),
+                "SETUP_FAILED",
+                "reading WORKFLOW.md: ",
+            )
+        },
+        Row {
+            prepare: |world| {
+                let text = "packageManager: apt\n";
+                commit(world, ".agent-implement/config.yml", text);
+            },
+            ..row(
+                "an unknown package manager",
+                works(),
+                "INSTALL_FAILED",
+                "packageManager is apt; known are pnpm, yarn, bun, npm, cargo, go, uv, poetry, pip, \
+                 bundler, maven, gradle, and none",
+            )
+        },
+        Row {
+            prepare: |world| {
+                let text = "---\nverify: 'echo 1 test failed; exit 4'\n---\n";
+                commit(world, "WORKFLOW.md", text);
+            },
+            pushed: true,
+            ..row(
+                "the verify script fails after the push",
+                works(),
+                "VERIFY_FAILED",
+                "verify script of WORKFLOW.md failed: exit code 4\n1 test failed",
+            )
+        },
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_failure_is_told_in_its_words_and_with_its_code() {
+    let rows = rows();
+    stream::iter(&rows)
+        .for_each_concurrent(SIDE_BY_SIDE, |row| Box::pin(tell(row)))
+        .await;
+}
+
+async fn tell(row: &Row) {
+    let (name, world) = (row.name, World::start().await);
+    // The run is started before anything stands in its way: only what it meets itself counts.
+    world.script("ENG-1", row.script.clone());
+    (row.prepare)(&world);
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let log = world.admin("/api/log").await;
+    assert_eq!(log[0]["status"], "failed", "{name}: {job:?}");
+    assert_eq!(log[0]["failureCode"].as_str(), row.code, "{name}: {job:?}");
+    let comments = world.comments("ENG-1");
+    let [told, excerpt] = &comments[..] else {
+        panic!("{name}: {comments:#?}")
+    };
+    let expected = format!("Implementation failed: {}", row.reason);
+    let begins = row.reason.ends_with(' ') && told.starts_with(&expected);
+    assert!(begins || *told == expected, "{name}: {told}");
+    assert_eq!(excerpt, "Log excerpt (`session_failed`)", "{name}");
+    assert!(world.town.linear().issue("ENG-1").labels().is_empty());
+    let is_pushed = world.repo().branches().contains(&job.branch);
+    assert_eq!(is_pushed, row.pushed, "{name}");
+    world.end().await;
+}

@@ -1,0 +1,429 @@
+//! Runs that are never seen, never end, end without a word or speak too late; on a clock that is
+//! turned by hand.
+
+use std::time::Duration;
+
+use agent_implement::domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
+use agent_implement::domain::report::FailureCode;
+use agent_implement::keys::run_token::Audience;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Fault, RunSnapshot, Ticket, Vendor};
+use agent_implement::store::{jobs, steps};
+use serde_json::{Value, json};
+
+use crate::api;
+use crate::world::{WORKFLOW, World, mapping};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How long a run's report is waited for.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// The dispatch is answered as if all were well, and nothing comes of it.
+const ACCEPTED_AND_FORGOTTEN: Fault = Fault::Status(204);
+
+/// An engine that is turned by hand, and one flagged ticket.
+async fn flagged() -> World {
+    let world = World::by_hand([mapping()]).await;
+    world.flag("ENG-1", "Add the feature");
+    world
+}
+
+/// The same, with a workflow that only ever does this.
+async fn flagged_with_workflow(command: &str) -> World {
+    let world = flagged().await;
+    let (head, _) = WORKFLOW.split_once("\njobs:\n").unwrap();
+    let jobs = format!(
+        "jobs:\n  other:\n    runs-on: ubuntu-latest\n    steps:\n      - run: {command}\n"
+    );
+    let file = (
+        ".github/workflows/agent-implement.yml",
+        &*format!("{head}\n{jobs}"),
+    );
+    world.repo().seed(&[file], "Do something else").unwrap();
+    world
+}
+
+impl World {
+    fn job(&self) -> Job {
+        self.jobs("ENG-1").pop().unwrap()
+    }
+
+    fn run(&self) -> RunSnapshot {
+        self.repo().runs().pop().unwrap()
+    }
+
+    async fn until_run_is(&self, status: &str) {
+        self.until(&format!("the run is {status}"), || {
+            self.run().status == status
+        })
+        .await;
+    }
+
+    /// Posts a result with the job's own token and answers the status.
+    async fn report(&self, mut result: Value) -> u16 {
+        let (job, tokens) = (self.job(), self.app.run_tokens.as_ref().unwrap());
+        let (now, phase) = (self.app.now(), job.kind.run_phase());
+        let token = tokens.issue(&job.id, Audience::Result, phase, now, now + 60 * MINUTE);
+        result["phase"] = json!("implementation");
+        result["comments"] = json!([]);
+        let request = reqwest::Client::new()
+            .post(format!("{}/runner/result", self.address))
+            .bearer_auth(token.expose())
+            .json(&result);
+        let status = request.send().await.unwrap().status().as_u16();
+        flow_settles(self).await;
+        status
+    }
+}
+
+async fn flow_settles(world: &World) {
+    agent_implement::flow::deliver::drain(&world.app)
+        .await
+        .unwrap();
+}
+
+fn timed_out(reason: TimeoutReason) -> JobState {
+    JobState::TimedOut { reason }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_never_shows_up_is_given_up_after_ten_minutes() {
+    let world = flagged().await;
+    let github = world.town.faults(Vendor::GitHub);
+    github.next_on("/dispatches", ACCEPTED_AND_FORGOTTEN);
+    world.turn().await;
+    world.wait(10 * MINUTE - SECOND);
+    world.turn().await;
+    assert_eq!(world.job().state, JobState::Dispatched);
+
+    // Only a list that could be read tells that the run is missing.
+    world.wait(SECOND);
+    github.outage(true);
+    world.turn().await;
+    assert_eq!(world.job().state, JobState::Dispatched);
+    github.outage(false);
+    world.turn().await;
+    assert_eq!(world.job().state, timed_out(TimeoutReason::RunNotFound));
+    assert_eq!(
+        world.comments("ENG-1"),
+        ["Implementation failed: no run was found within 10 minutes of the dispatch"]
+    );
+    assert!(world.town.linear().issue("ENG-1").labels().is_empty());
+    let log = world.admin("/api/log").await;
+    assert_eq!(
+        (&log[0]["status"], &log[0]["timeoutReason"]),
+        (&json!("timed_out"), &json!("run_not_found"))
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_there_all_along_is_not_missing_when_we_come_back_late() {
+    let world = flagged().await;
+    let github = world.town.faults(Vendor::GitHub);
+    github.next_on("/dispatches", Fault::StatusAfter(204));
+    let hang = Script::new().pass([Step::Hang]);
+    world.script("ENG-1", hang);
+    flow_until_dispatched(&world).await;
+    world.until_run_is("in_progress").await;
+    world.wait(30 * MINUTE);
+    world.turn().await;
+    let job = world.job();
+    assert_eq!(job.state, JobState::Running);
+    assert!(
+        matches!(&job.run, Some(RunHandle::Ci { url, .. }) if !url.is_empty()),
+        "{job:?}"
+    );
+    world.stop().await;
+}
+
+/// A poll and the dispatch, and no look at what came of it.
+async fn flow_until_dispatched(world: &World) {
+    agent_implement::flow::poll::once(&world.app).await.unwrap();
+    flow_settles(world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_over_its_budget_is_cancelled_and_told_with_its_log() {
+    let world = flagged().await;
+    world.script("ENG-1", Script::new().pass([Step::Hang]));
+    world.turn().await;
+    world
+        .until("the agent is at work", || {
+            let steps = |id| world.app.store.read(|tx| steps::of_job(tx, id)).unwrap();
+            steps(&world.job().id)
+                .iter()
+                .any(|step| step.id == "implement.1")
+        })
+        .await;
+    world.wait(95 * MINUTE - SECOND);
+    world.turn().await;
+    assert_eq!(world.job().state, JobState::Running);
+    world.wait(SECOND);
+    world.turn().await;
+    assert_eq!(world.job().state, timed_out(TimeoutReason::TimedOut));
+    world.until_run_is("completed").await;
+    assert_eq!(world.run().conclusion.as_deref(), Some("cancelled"));
+
+    // What the cancelled run still reported is kept and changes nothing.
+    world
+        .until("its last words have come", || world.job().reported)
+        .await;
+    assert_eq!(world.job().state, timed_out(TimeoutReason::TimedOut));
+    world.wait(5 * MINUTE);
+    world.turn().await;
+    let [told, log] = &world.comments("ENG-1")[..] else {
+        panic!("{:?}", world.comments("ENG-1"))
+    };
+    assert_eq!(
+        told,
+        "Implementation failed: the run exceeded its time budget of 90 minutes"
+    );
+    assert_eq!(log, "Log excerpt (`session_failed`)");
+    let whole = world.town.linear().issue("ENG-1").comments().remove(1);
+    assert!(
+        whole.contains("\n```\nENG-1 failed in step Run\n"),
+        "{whole}"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_its_host_timed_out_has_timed_out() {
+    let world = flagged().await;
+    world.script("ENG-1", Script::new().pass([Step::Hang]));
+    world.turn().await;
+    world.until_run_is("in_progress").await;
+    world.repo().time_out(world.run().id);
+    world.until_run_is("completed").await;
+    world.turn().await;
+    assert!(world.job().is_active(), "its report may still come");
+    world.wait(GRACE);
+    world.turn().await;
+    let job = world.job();
+    assert_eq!(job.state, timed_out(TimeoutReason::TimedOut));
+    assert_eq!(job.conclusion.as_deref(), Some("timed_out"));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_and_containers_have_an_hour() {
+    for (runner, run, reason) in [
+        (
+            RunnerKind::Vm,
+            RunHandle::Machine { id: "m1".into() },
+            TimeoutReason::MachineTimeout,
+        ),
+        (
+            RunnerKind::Local,
+            RunHandle::Container { id: "c1".into() },
+            TimeoutReason::ContainerTimeout,
+        ),
+    ] {
+        let world = flagged().await;
+        let issue = world.town.linear().issue("ENG-1").snapshot().unwrap();
+        let now = world.app.now();
+        let mut job = api::job(
+            "01SESSION",
+            agent_implement::domain::job::JobKind::Implementation,
+        );
+        job.issue.id = issue.id.as_str().into();
+        job.runner = runner;
+        job.run = Some(run);
+        job.minutes = 60;
+        job.state = JobState::Running;
+        (job.reserved_at, job.dispatched_at) = (now, Some(now));
+        let put = world.app.store.write(move |tx| jobs::put(tx, &job));
+        put.await.unwrap();
+        world.wait(60 * MINUTE - SECOND);
+        world.turn().await;
+        assert_eq!(world.job().state, JobState::Running, "{runner:?}");
+        world.wait(SECOND);
+        world.turn().await;
+        assert_eq!(world.job().state, timed_out(reason));
+        let log = world.admin("/api/log").await;
+        assert_eq!(log[0]["timeoutReason"], reason.as_str());
+        assert_eq!(
+            world.comments("ENG-1")[0],
+            "Implementation failed: the run exceeded its time budget of 60 minutes"
+        );
+        world.stop().await;
+    }
+}
+
+/// What becomes of a run that ended without having reported, when its report had time to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_without_a_word_is_judged_by_the_host() {
+    let rows = [
+        (
+            "echo nothing to do",
+            "the run ended without opening a pull request",
+            "pr_not_found",
+        ),
+        (
+            "exit 1",
+            "the run ended with conclusion failure and reported no result",
+            "session_failed",
+        ),
+    ];
+    for (command, reason, label) in rows {
+        let world = flagged_with_workflow(command).await;
+        world.turn().await;
+        world.until_run_is("completed").await;
+        world.turn().await;
+        world.wait(GRACE - SECOND);
+        world.turn().await;
+        assert!(world.job().is_active(), "its report may still come");
+        assert!(world.comments("ENG-1").is_empty());
+        world.wait(SECOND);
+        world.turn().await;
+        assert_eq!(world.job().state.status(), "failed");
+        let [told, log] = &world.comments("ENG-1")[..] else {
+            panic!("{:?}", world.comments("ENG-1"))
+        };
+        assert_eq!(*told, format!("Implementation failed: {reason}"));
+        assert_eq!(*log, format!("Log excerpt (`{label}`)"));
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_people_cancelled_or_deleted_has_failed() {
+    for deleted in [false, true] {
+        let world = flagged_with_workflow("sleep 600").await;
+        world.turn().await;
+        world.until_run_is("in_progress").await;
+        let id = world.run().id;
+        world.repo().cancel(id);
+        world.until_run_is("completed").await;
+        if deleted {
+            world.repo().delete_run(id);
+        }
+        world.turn().await;
+        world.wait(GRACE);
+        world.turn().await;
+        let reason = if deleted {
+            "the run ended with conclusion deleted and reported no result"
+        } else {
+            "the run was cancelled at its host"
+        };
+        assert_eq!(
+            world.comments("ENG-1")[0],
+            format!("Implementation failed: {reason}")
+        );
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_is_the_truth_when_it_comes_within_the_grace() {
+    let world = flagged_with_workflow("exit 1").await;
+    world.turn().await;
+    world.until_run_is("completed").await;
+    world.turn().await;
+    world.wait(GRACE - SECOND);
+    world.turn().await;
+    let url = world.repo().pull_url(7);
+    let done = json!({"outcome": "success", "prUrl": url});
+    assert_eq!(world.report(done.clone()).await, 200);
+    assert_eq!(world.job().state, JobState::Completed);
+    assert_eq!(
+        world.comments("ENG-1"),
+        [format!("Pull request opened: [#7]({url})")]
+    );
+    assert_eq!(world.report(done).await, 409);
+    world.wait(10 * MINUTE);
+    world.turn().await;
+    assert_eq!(world.job().state, JobState::Completed);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_after_the_end_is_taken_and_changes_nothing() {
+    let world = flagged_with_workflow("exit 1").await;
+    world.turn().await;
+    world.until_run_is("completed").await;
+    world.turn().await;
+    world.wait(GRACE);
+    world.turn().await;
+    let told = world.comments("ENG-1");
+    let done = json!({"outcome": "success", "prUrl": world.repo().pull_url(7)});
+    assert_eq!(world.report(done.clone()).await, 200);
+    assert_eq!(world.report(done).await, 409, "its token is spent");
+    assert_eq!(world.job().state.status(), "failed");
+    assert!(world.job().reported);
+    assert_eq!(world.comments("ENG-1"), told);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_review_did_not_approve_is_told_with_the_log() {
+    let world = flagged_with_workflow("exit 1").await;
+    world.turn().await;
+    world.until_run_is("completed").await;
+    let url = world.repo().pull_url(7);
+    let unapproved = json!({
+        "outcome": "failure", "prUrl": url, "failureCode": "REVIEW_UNAPPROVED",
+        "unresolved": ["a race between two writers"],
+    });
+    assert_eq!(world.report(unapproved).await, 200);
+    assert_eq!(world.job().state.status(), "review_failed");
+    let [opened, unresolved, log] = &world.comments("ENG-1")[..] else {
+        panic!("{:?}", world.comments("ENG-1"))
+    };
+    assert_eq!(*opened, format!("Pull request opened: [#7]({url})"));
+    assert_eq!(
+        unresolved,
+        "The pull request stays a draft: its review left blocking findings open.\n\n- a race between two writers"
+    );
+    assert_eq!(log, "Log excerpt (`post_push_review_not_approved`)");
+    let labels = world.town.linear().issue("ENG-1").labels();
+    assert_eq!(labels, ["Agent-Implement", "Ready for Review"]);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_run_of_a_closed_or_deleted_ticket_is_ended_without_blame() {
+    let ends: [fn(Ticket); 3] = [
+        |ticket| drop(ticket.cancel()),
+        |ticket| drop(ticket.complete()),
+        |ticket| drop(ticket.delete()),
+    ];
+    for end in ends {
+        let world = flagged_with_workflow("sleep 600").await;
+        world.turn().await;
+        world.until_run_is("in_progress").await;
+        world.turn().await;
+        assert!(world.job().is_active());
+        let id = world.job().id;
+        end(world.town.linear().issue("ENG-1"));
+        world.turn().await;
+        world.until_run_is("completed").await;
+        let job = world.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+        assert!(
+            matches!(&job.unwrap().state, JobState::Failed { code: Some(FailureCode::Cancelled), reason }
+                if reason == "the issue was closed")
+        );
+        assert!(world.comments("ENG-1").is_empty());
+        // Opened again, it must not look busy for ever.
+        if let Some(left) = world.town.linear().issue("ENG-1").snapshot() {
+            assert_eq!(left.labels, ["Agent-Implement"]);
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_that_only_lost_its_labels_keeps_its_run() {
+    let world = flagged_with_workflow("sleep 600").await;
+    world.turn().await;
+    world.until_run_is("in_progress").await;
+    for label in world.town.linear().issue("ENG-1").labels() {
+        world.town.linear().issue("ENG-1").remove_label(&label);
+    }
+    world.turn().await;
+    assert!(world.job().is_active());
+    world.stop().await;
+}
