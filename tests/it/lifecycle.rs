@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use agent_implement::domain::issue::System;
+use agent_implement::domain::job::Job;
 use agent_implement::domain::mapping::Mapping;
 use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
 use futures_util::{StreamExt, stream};
@@ -442,12 +443,15 @@ async fn what_is_over_runs_again_only_when_it_is_asked_for_again() {
     }
     free_dedup(&world, &overs).await;
 
+    world.quiet().await;
     let before = look(&world, &overs, &tickets);
     for _ in 0..50 {
         world.wait(MINUTE);
         world.turn().await;
     }
-    assert_eq!(look(&world, &overs, &tickets), before);
+    for (now, then) in look(&world, &overs, &tickets).iter().zip(&before) {
+        assert_eq!(now, then);
+    }
 
     world.town.github().set_start_delay(FOR_EVER);
     tickets.iter().for_each(Ticket::trigger);
@@ -508,6 +512,11 @@ fn look(world: &World, overs: &[Over], tickets: &[Ticket]) -> Vec<String> {
             panic!("{jobs:#?}")
         };
         assert_eq!(job.state.status(), over.job, "{}", over.key);
+        // A run that is cancelled may still get its last word through, at any moment.
+        let job = Job {
+            reported: true,
+            ..job.clone()
+        };
         seen.push(format!("{job:#?}"));
     }
     seen.push(format!("{:#?}", world.repo().runs()));

@@ -220,6 +220,17 @@ impl World {
         flow::deliver::drain(&self.app).await.unwrap();
     }
 
+    /// Turns the engine by hand until nothing is owed: what was tried too early is due again only
+    /// when time passes.
+    pub async fn quiet(&self) {
+        let began = Instant::now();
+        while !self.app.store.read(outbox::lanes).unwrap().is_empty() {
+            assert!(began.elapsed() < PATIENCE, "{}", self.describe());
+            self.wait(Duration::from_secs(60));
+            self.turn().await;
+        }
+    }
+
     /// Lets time pass for an engine that is turned by hand.
     pub fn wait(&self, span: Duration) {
         self.app.clock.advance(span);
