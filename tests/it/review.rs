@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use agent_implement::domain::job::{Job, JobState};
 use agent_implement::domain::report::FailureCode;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{CheckReport, PullSnapshot, Repo};
+use agent_implement::sandbox::{CheckReport, Means, PullSnapshot, Repo};
 use serde_json::{Value, json};
 
 use crate::canaries::LOOK_AROUND;
@@ -46,6 +46,7 @@ fn lint(conclusion: Option<&str>) -> CheckReport<'_> {
     CheckReport {
         name: "lint",
         app: "lint-app",
+        means: Means::CheckRun,
         conclusion,
         summary: "feature.txt is not linted. @octocat ![x](http://evil/x.png) <!-- hidden -->",
         text: "",
@@ -214,6 +215,14 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
                 app: "github-actions",
                 ..lint(Some("success"))
             },
+            _ if branch.contains("pending") => CheckReport {
+                means: Means::CommitStatus,
+                ..lint(None)
+            },
+            _ if branch.contains("older") => CheckReport {
+                means: Means::CommitStatus,
+                ..lint(Some("success"))
+            },
             _ => return,
         };
         host.check(commit, report).unwrap();
@@ -239,6 +248,11 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
             "Absent",
             "lint did not review: no check run of it came for this commit in time",
         ),
+        (
+            "ENG-5",
+            "Pending",
+            "lint has not ended: it was still running when the time to wait was over",
+        ),
     ];
     for (key, title, _) in rows {
         world.flag(key, title);
@@ -250,6 +264,10 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
         assert!(!ids.contains(&"mend.1".to_owned()), "{title}: {ids:?}");
     }
     assert!(world.repo().pulls().iter().all(|pull| pull.draft));
+
+    // A commit status is as good a word as a check run.
+    world.flag("ENG-6", "An older App");
+    assert_eq!(world.ended("ENG-6").await.state, JobState::Completed);
     world.end().await;
 }
 
@@ -309,6 +327,7 @@ async fn a_managed_review_is_read_by_its_severity_and_its_remarks() {
     let report = |text| CheckReport {
         name: "Claude Code Review",
         app: "claude",
+        means: Means::CheckRun,
         conclusion: Some("neutral"),
         summary: "",
         text,

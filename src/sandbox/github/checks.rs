@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::model::Means;
 use super::rest::{Answer, Call, Place, Refusal, ok, refuse};
 use super::shapes::user;
 
@@ -18,7 +19,7 @@ impl Call<'_> {
             let checks = repo
                 .checks
                 .iter()
-                .filter(|check| check.sha == sha && !check.app.is_empty());
+                .filter(|check| check.sha == sha && check.means == Means::CheckRun);
             checks
                 .map(|check| self.host.check_shape(check))
                 .collect::<Vec<Value>>()
@@ -29,24 +30,19 @@ impl Call<'_> {
         )
     }
 
-    pub fn combined_status(&self, at: &Place<'_>, name: &str) -> Answer {
+    /// The newest first, as the host lists them.
+    pub fn commit_statuses(&self, at: &Place<'_>, name: &str) -> Answer {
         self.need(at, "statuses", "read")?;
         let sha = self.commit_of(at, name)?;
-        let statuses = self.read(at, |repo| {
-            let statuses = repo.checks.iter().filter(|check| check.sha == sha && check.app.is_empty());
-            statuses
-                .map(|check| json!({"id": check.id, "context": check.name, "state": check.status, "description": check.summary}))
-                .collect::<Vec<Value>>()
+        let shapes = self.read(at, |repo| {
+            let statuses = repo
+                .checks
+                .iter()
+                .filter(|check| check.sha == sha && check.means == Means::CommitStatus);
+            let shapes = statuses.rev().map(|check| self.host.status_shape(check));
+            shapes.collect::<Vec<Value>>()
         })?;
-        let any = |word: &str| statuses.iter().any(|status| status["state"] == word);
-        let state = if any("failure") || any("error") {
-            "failure"
-        } else if statuses.is_empty() || any("pending") {
-            "pending"
-        } else {
-            "success"
-        };
-        ok(json!({"state": state, "sha": sha, "total_count": statuses.len(), "statuses": statuses}))
+        self.page(shapes, |_, items| json!(items))
     }
 
     pub fn permission(&self, at: &Place<'_>, login: &str) -> Answer {

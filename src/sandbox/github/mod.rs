@@ -31,6 +31,7 @@ use std::time::Duration;
 use serde_json::json;
 
 pub use self::git::CommitSnapshot;
+pub use self::model::Means;
 pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
 pub use self::reviewers::CheckReport;
 

@@ -108,12 +108,22 @@ pub(crate) struct Check {
     pub sha: String,
     pub name: String,
     pub app: String,
+    #[serde(default)]
+    pub means: Means,
     pub status: String,
     pub conclusion: Option<String>,
     pub summary: String,
     #[serde(default)]
     pub text: String,
     pub at: i64,
+}
+
+/// By what means an App says something about a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Means {
+    #[default]
+    CheckRun,
+    CommitStatus,
 }
 
 /// One workflow run. Its files stand in the runs folder under its id.

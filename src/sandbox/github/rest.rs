@@ -204,7 +204,7 @@ impl Call<'_> {
             ("GET", ["git", "commits", sha]) => self.read_commit(at, sha),
             ("GET", ["compare", range]) => self.compare(at, range),
             ("GET", ["commits", sha, "check-runs"]) => self.check_runs(at, sha),
-            ("GET", ["commits", sha, "status"]) => self.combined_status(at, sha),
+            ("GET", ["commits", sha, "statuses"]) => self.commit_statuses(at, sha),
             ("GET", ["collaborators", login, "permission"]) => self.permission(at, login),
             ("GET", ["pulls"]) => self.list_pulls(at),
             ("POST", ["pulls"]) => self.create_pull(at),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 
 use super::Inner;
-use super::model::{Check, Thread};
+use super::model::{Check, Means, Thread};
 use super::repo::Repo;
 use super::rest::Place;
 use crate::sandbox::clock;
@@ -15,13 +15,13 @@ use crate::sandbox::state::lock;
 /// Told of a branch that was pushed, and its new commit, before the push is answered.
 pub(super) type Watcher = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// A check run to be reported by a test. With an empty `app` it is a commit status, whose
-/// conclusion is its state.
+/// What an App says about a commit, to be reported by a test.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckReport<'a> {
     pub name: &'a str,
     pub app: &'a str,
-    /// `None` while it runs.
+    pub means: Means,
+    /// `None` while it runs; of a commit status its state.
     pub conclusion: Option<&'a str>,
     pub summary: &'a str,
     pub text: &'a str,
@@ -45,24 +45,22 @@ impl Repo {
             let id = model.next_id();
             let repo = model.repo(&self.owner, &self.name);
             repo.checks.retain(|check| {
-                !(check.sha == sha && check.name == report.name && check.app == report.app)
+                !(check.sha == sha
+                    && check.name == report.name
+                    && check.app == report.app
+                    && check.means == report.means)
             });
-            let status = if report.conclusion.is_some() {
-                "completed"
-            } else {
-                "in_progress"
+            let status = match (report.means, report.conclusion) {
+                (Means::CheckRun, Some(_)) => "completed",
+                (Means::CheckRun, None) => "in_progress",
+                (Means::CommitStatus, state) => state.unwrap_or("pending"),
             };
-            let pending = report.app.is_empty().then_some("pending");
-            let status = report
-                .conclusion
-                .or(pending)
-                .filter(|_| report.app.is_empty())
-                .unwrap_or(status);
             repo.checks.push(Check {
                 id,
                 sha,
                 name: report.name.to_owned(),
                 app: report.app.to_owned(),
+                means: report.means,
                 status: status.to_owned(),
                 conclusion: report.conclusion.map(str::to_owned),
                 summary: report.summary.to_owned(),

@@ -160,6 +160,15 @@ impl Inner {
             "app": {"id": id_of(&check.app), "slug": check.app, "name": check.app},
         })
     }
+
+    pub fn status_shape(&self, status: &Check) -> Value {
+        json!({
+            "id": status.id, "node_id": format!("SC_{}", status.id), "url": "", "avatar_url": null,
+            "state": status.status, "description": status.summary, "target_url": null,
+            "context": status.name, "created_at": iso(status.at), "updated_at": iso(status.at),
+            "creator": user(&format!("{}[bot]", status.app)),
+        })
+    }
 }
 
 /// A number that stays with a workflow's file name.

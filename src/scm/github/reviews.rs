@@ -87,18 +87,25 @@ struct WireReview {
     commit_id: Option<String>,
 }
 
+/// Whoever said something, as REST shows them.
 #[derive(Serialize, Deserialize)]
-struct User {
+pub(super) struct User {
     login: String,
     #[serde(rename = "type", default)]
     kind: String,
 }
 
+impl User {
+    /// The App behind it, by its name in addresses; none is a person.
+    pub(super) fn app(&self) -> Option<String> {
+        (self.kind == "Bot").then(|| app_of(&self.login))
+    }
+}
+
 impl WireReview {
     fn translate(self) -> Review {
-        let bot = self.user.filter(|user| user.kind == "Bot");
         Review {
-            app: bot.map(|user| app_of(&user.login)),
+            app: self.user.as_ref().and_then(User::app),
             state: self.state,
             body: self.body.unwrap_or_default(),
             commit: self.commit_id.unwrap_or_default(),

@@ -11,7 +11,7 @@ use agent_implement::domain::run_config::Inputs;
 use agent_implement::domain::secret::Secret;
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
-use agent_implement::sandbox::{CheckReport, Dial, Fault, Vendor};
+use agent_implement::sandbox::{CheckReport, Dial, Fault, Means, Vendor};
 use agent_implement::scm::{
     Credentials, DispatchError, GitHub, NewPull, Pull, RepoFile, RepoPurpose, RunLog,
 };
@@ -209,11 +209,15 @@ async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
         let report = CheckReport {
             name: &format!("check {place}"),
             app: "lint-app",
+            means: Means::CheckRun,
             conclusion: Some("success"),
             summary: "Fine.",
             text: "",
         };
-        world.repo().check("sync/docs", report).unwrap();
+        for means in [Means::CheckRun, Means::CommitStatus] {
+            let report = CheckReport { means, ..report };
+            world.repo().check("sync/docs", report).unwrap();
+        }
         let state = ["CHANGES_REQUESTED", "COMMENTED"][place % 2];
         world.repo().review(pull.number, bot, state, "Hm.");
         let (line, body) = (place as u64, format!("Remark {place}"));
@@ -226,6 +230,12 @@ async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
         .remark(pull.number, "alice", "README.md", 1, "Hm.");
     let runs = github.check_runs(&repo, &pull.head_sha).await.unwrap();
     assert_eq!((runs.len(), runs[119].app.as_str()), (120, "lint-app"));
+    let statuses = github.commit_statuses(&repo, &pull.head_sha).await;
+    let statuses = statuses.unwrap();
+    assert_eq!(
+        (statuses.len(), statuses[0].app.as_str()),
+        (120, "lint-app")
+    );
     let reviews = github.reviews(&repo, pull.number).await.unwrap();
     assert_eq!(reviews.len(), 120);
     assert_eq!(reviews[0].app.as_deref(), Some("lint-app"));

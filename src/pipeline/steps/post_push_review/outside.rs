@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use tokio::time::{Instant, sleep};
 
 use super::judge;
+use crate::domain::ids::Repo;
 use crate::pipeline::callback::RepoAccess;
 use crate::pipeline::patience::persist;
 use crate::pipeline::repo_config::Reviewers;
@@ -106,7 +108,7 @@ async fn wait(
     let until = until.map_or(last, |until| until.min(last));
     loop {
         door.keep_open(run).await?;
-        let seen = door.host.check_runs(&run.repo, commit).await;
+        let seen = said_of(&door.host, &run.repo, commit).await;
         let is_waiting = match &seen {
             Ok(runs) => judge::is_waited_for(awaited, runs),
             Err(error) => {
@@ -120,6 +122,17 @@ async fn wait(
         }
         sleep(reviewers.poll).await;
     }
+}
+
+/// What Apps say of a commit, in either way that the host has for it.
+async fn said_of(host: &GitHub, repo: &Repo, commit: &str) -> Result<Vec<CheckRun>, VendorError> {
+    let (mut said, statuses) = try_join(
+        host.check_runs(repo, commit),
+        host.commit_statuses(repo, commit),
+    )
+    .await?;
+    said.extend(statuses);
+    Ok(said)
 }
 
 /// Whether the branch stands elsewhere by now: what was reviewed is not what would be merged.
