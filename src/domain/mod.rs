@@ -13,6 +13,7 @@ pub mod stage;
 
 pub mod decision;
 pub mod job;
+pub mod runner_mode;
 pub mod transition;
 
 pub mod comments;
@@ -24,5 +25,7 @@ pub mod run_config;
 
 pub mod branch;
 pub mod caps;
+pub mod image;
 pub mod secret;
+pub mod secrets;
 pub mod sensitive;

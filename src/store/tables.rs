@@ -13,6 +13,7 @@ use super::dedup::DedupEntry;
 use super::ledger::LedgerRow;
 use super::outbox::Errand;
 use super::parked::Parked;
+use super::secrets::SealedSecret;
 use super::shelf::Shelf;
 use super::steps::StepRow;
 
@@ -63,6 +64,12 @@ pub const OUTBOX_DEAD: Shelf<u64, Errand> = Shelf::new("outbox-dead-1");
 /// Hash of an admin token -> when it expires. Swept when a token is issued.
 pub const ADMIN_TOKENS: Shelf<&str, AdminToken> = Shelf::new("admin-tokens-1");
 
+/// (Team in upper case or nothing, stored name) -> sealed value. Written by operators; a handful a
+/// team, gone with its mapping.
+pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
+/// Name -> value of a setting that operators changed. A handful.
+pub const SETTINGS: Shelf<&str, String> = Shelf::new("settings-1");
+
 /// Makes all of them, so that a snapshot never meets a missing table.
 pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     META.create(tx)?;
@@ -81,5 +88,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     OUTBOX.create(tx)?;
     OUTBOX_HEADS.create(tx)?;
     OUTBOX_DEAD.create(tx)?;
-    ADMIN_TOKENS.create(tx)
+    ADMIN_TOKENS.create(tx)?;
+    SECRETS.create(tx)?;
+    SETTINGS.create(tx)
 }
