@@ -3,6 +3,7 @@
 mod probes;
 mod pulse;
 mod sightings;
+mod vault;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,17 +16,19 @@ use crate::clock::Clock;
 use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
 use crate::domain::issue::System;
+use crate::domain::runner_mode::{Available, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
 use crate::scm::{Credentials, GitHub};
-use crate::store::Store;
+use crate::store::{Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use vault::{Vault, VaultError};
 
 /// The engine's handles; cheap to clone.
 #[derive(Clone)]
@@ -43,6 +46,8 @@ pub struct Handles {
     pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
+    /// The operators' secrets for sessions.
+    pub vault: Vault,
     pub redactor: Redactor,
     pub pace: Pace,
     pub crash: CrashPlan,
@@ -106,8 +111,10 @@ impl App {
     /// Makes the clients that the configuration allows.
     ///
     /// # Errors
-    /// When an HTTP client cannot be made at all.
+    /// When an HTTP client cannot be made at all, or the stored secrets cannot be opened.
     pub fn new(config: Config, store: Store, setting: Setting) -> Result<Self, String> {
+        let vault =
+            Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
         let client = |vendor| Client::new(vendor, redactor.clone());
         let mut ticketing = Vec::new();
@@ -144,6 +151,7 @@ impl App {
             github,
             chat,
             callback,
+            vault,
             redactor,
             pace: setting.pace,
             crash: setting.crash,
@@ -159,6 +167,21 @@ impl App {
         self.ticketing
             .iter()
             .find(|account| account.system() == system)
+    }
+
+    /// What is set up for sessions.
+    pub fn available(&self) -> Available {
+        Available {
+            vm: false,
+            local: false,
+            callbacks: self.config.has_callbacks(),
+        }
+    }
+
+    /// The runner mode in force: the environment's, else the stored one.
+    pub fn runner_mode(&self, tx: &impl Rows) -> StoreResult<RunnerMode> {
+        let stored = settings::runner_mode(tx)?;
+        Ok(self.config.runner_mode.or(stored).unwrap_or_default())
     }
 
     pub fn now(&self) -> Timestamp {

@@ -6,6 +6,7 @@
 
 mod check;
 mod options;
+mod sessions;
 mod sources;
 mod ticketing;
 
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::chat::ChatKind;
+use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 
 use check::Check;
@@ -52,6 +54,13 @@ pub struct Config {
     pub dedup_window: Option<Duration>,
     /// None means that nothing is ever parked.
     pub breaker_threshold: Option<u32>,
+    /// Key of the stored secrets; None means the file beside the store.
+    pub secrets_key: Option<Secret>,
+    /// Beats the stored mode.
+    pub runner_mode: Option<RunnerMode>,
+    /// What images that repositories name may begin with; none means those of their owner.
+    pub image_prefixes: Vec<String>,
+    pub reaper: Reaper,
     pub trusted_proxies: Vec<IpAddr>,
     pub log_format: LogFormat,
     pub log_level: String,
@@ -73,6 +82,15 @@ pub enum GitHubCredentials {
 pub struct Notify {
     pub url: Secret,
     pub kind: ChatKind,
+}
+
+/// How the reaper behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaper {
+    /// Record what would be destroyed, and destroy nothing.
+    pub dry_run: bool,
+    /// How many destructions in one sweep the chat is told of; None means that it never is.
+    pub alert_threshold: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +146,7 @@ impl Config {
         );
         let github_token = secret("GITHUB_TOKEN", given.github_token.clone());
         let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url.clone());
+        let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -183,6 +202,10 @@ impl Config {
             dedup_window: (dedup_hours > 0)
                 .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
             breaker_threshold: Some(threshold).filter(|threshold| *threshold > 0),
+            secrets_key: check.secrets_key(secrets_key),
+            runner_mode: check.runner_mode(given.runner_mode.as_deref()),
+            image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
+            reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
@@ -262,6 +285,17 @@ impl Config {
                 "DISPATCH_BREAKER_THRESHOLD",
                 self.breaker_threshold.unwrap_or(0).to_string(),
             ),
+            ("SECRETS_KEY", mask(self.secrets_key.is_some())),
+            (
+                "RUNNER_MODE",
+                plain(self.runner_mode.map(RunnerMode::as_str)),
+            ),
+            ("RUNNER_IMAGE_PREFIXES", self.image_prefixes.join(",")),
+            ("REAPER_DRY_RUN", self.reaper.dry_run.to_string()),
+            (
+                "REAPER_ALERT_THRESHOLD",
+                self.reaper.alert_threshold.unwrap_or(0).to_string(),
+            ),
             ("TRUSTED_PROXIES", proxies.join(",")),
             (
                 "LOG_FORMAT",
@@ -298,6 +332,7 @@ impl Config {
             self.jira.as_ref().map(Jira::secret),
             github,
             self.notify.as_ref().map(|notify| &notify.url),
+            self.secrets_key.as_ref(),
         ]
         .into_iter()
         .flatten()

@@ -137,6 +137,28 @@ pub struct Options {
     /// Failures in a row after which an issue is parked; 0 means never.
     #[arg(long, env = "DISPATCH_BREAKER_THRESHOLD", default_value = "3")]
     pub dispatch_breaker_threshold: String,
+    /// Key of the stored secrets: 32 bytes in base64. Unset means a file in DATA_DIR, made at the
+    /// first start.
+    #[arg(
+        long,
+        env = "SECRETS_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub secrets_key: Option<String>,
+    /// Where runs execute, whatever operators chose in the panel: default, ci, vm, local or shadow.
+    #[arg(long, env = "RUNNER_MODE")]
+    pub runner_mode: Option<String>,
+    /// What the images that repositories name in .agent-implement/image.yml may begin with,
+    /// separated by commas; unset means ghcr.io/ and the repository's owner.
+    #[arg(long, env = "RUNNER_IMAGE_PREFIXES")]
+    pub runner_image_prefixes: Option<String>,
+    /// Whether the reaper only records which machines it would destroy: true or false.
+    #[arg(long, env = "REAPER_DRY_RUN", default_value = "false")]
+    pub reaper_dry_run: String,
+    /// Machines destroyed in one sweep at which the chat is told; 0 means never.
+    #[arg(long, env = "REAPER_ALERT_THRESHOLD", default_value = "10")]
+    pub reaper_alert_threshold: String,
     /// Addresses of reverse proxies whose X-Forwarded-For is believed, separated by commas.
     #[arg(long, env = "TRUSTED_PROXIES")]
     pub trusted_proxies: Option<String>,

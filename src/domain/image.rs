@@ -124,10 +124,23 @@ mod tests {
 
     #[test]
     fn what_is_no_image_file_is_refused() {
-        for text in ["", "image:", "- x", "image: [a]", "imago: ghcr.io/acme/x", "{"] {
+        for text in [
+            "",
+            "image:",
+            "- x",
+            "image: [a]",
+            "imago: ghcr.io/acme/x",
+            "{",
+        ] {
             assert_eq!(read(text, &repo(), &[]), Err(ImageError::File), "{text:?}");
         }
-        for name in ["\"a b\"", "ghcr.io/acme/../x", "\"$(id)\"", "-x", "ghcr.io//x"] {
+        for name in [
+            "\"a b\"",
+            "ghcr.io/acme/../x",
+            "\"$(id)\"",
+            "-x",
+            "ghcr.io//x",
+        ] {
             let told = read(&format!("image: {name}"), &repo(), &[]);
             assert_eq!(told, Err(ImageError::Name), "{name}");
         }

@@ -84,7 +84,11 @@ impl Placement {
 ///
 /// # Errors
 /// A sentence for operators.
-pub fn place(mode: RunnerMode, mapping: &Mapping, available: Available) -> Result<Placement, String> {
+pub fn place(
+    mode: RunnerMode,
+    mapping: &Mapping,
+    available: Available,
+) -> Result<Placement, String> {
     let is_cloud = matches!(mapping.provider, Provider::Cloud { .. });
     let wanted = match (mode, mapping.execution_mode) {
         (RunnerMode::Ci, _) | (RunnerMode::Default, ExecutionMode::CiWorkflow) => Placement::Ci,
@@ -95,21 +99,21 @@ pub fn place(mode: RunnerMode, mapping: &Mapping, available: Available) -> Resul
     };
     let obstacle = match wanted {
         Placement::Ci => None,
-        Placement::Vm | Placement::Shadow if !available.vm => Some(
-            "VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
-        ),
+        Placement::Vm | Placement::Shadow if !available.vm => {
+            Some("VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.")
+        }
         Placement::Local if !available.local => {
             Some("Local containers are not configured: no container engine is set up.")
         }
         Placement::Vm if is_cloud => Some(
             "provider 'bedrock' is not supported with executionMode 'fly-machines': its role trusts CI alone.",
         ),
-        Placement::Local if is_cloud => {
-            Some("provider 'bedrock' is not supported with local containers: its role trusts CI alone.")
-        }
-        _ if !available.callbacks => {
-            Some("Sessions need runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.")
-        }
+        Placement::Local if is_cloud => Some(
+            "provider 'bedrock' is not supported with local containers: its role trusts CI alone.",
+        ),
+        _ if !available.callbacks => Some(
+            "Sessions need runs that report: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
+        ),
         Placement::Vm | Placement::Local | Placement::Shadow => None,
     };
     match obstacle {
@@ -179,16 +183,35 @@ mod tests {
         };
         let rows = [
             (RunnerMode::Vm, without(|a| a.vm = false), "VM_SESSIONS_APP"),
-            (RunnerMode::Shadow, without(|a| a.vm = false), "VM_SESSIONS_APP"),
-            (RunnerMode::Local, without(|a| a.local = false), "container engine"),
-            (RunnerMode::Local, without(|a| a.callbacks = false), "RUNNER_CALLBACK_BASE_URL"),
-            (RunnerMode::Vm, without(|a| a.callbacks = false), "RUNNER_CALLBACK_BASE_URL"),
+            (
+                RunnerMode::Shadow,
+                without(|a| a.vm = false),
+                "VM_SESSIONS_APP",
+            ),
+            (
+                RunnerMode::Local,
+                without(|a| a.local = false),
+                "container engine",
+            ),
+            (
+                RunnerMode::Local,
+                without(|a| a.callbacks = false),
+                "RUNNER_CALLBACK_BASE_URL",
+            ),
+            (
+                RunnerMode::Vm,
+                without(|a| a.callbacks = false),
+                "RUNNER_CALLBACK_BASE_URL",
+            ),
         ];
         for (mode, available, word) in rows {
             let why = place(mode, &ci, available).unwrap_err();
             assert!(why.contains(word), "{mode:?}: {why}");
         }
-        assert_eq!(place(RunnerMode::Ci, &ci, Available::default()), Ok(Placement::Ci));
+        assert_eq!(
+            place(RunnerMode::Ci, &ci, Available::default()),
+            Ok(Placement::Ci)
+        );
     }
 
     #[test]

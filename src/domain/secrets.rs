@@ -190,7 +190,10 @@ mod tests {
         let name = SecretName::parse(team("eng"), "npm_Token").unwrap();
         assert_eq!(name.stored(), "ENG_NPM_TOKEN");
         assert_eq!(name.variable(), "NPM_TOKEN");
-        assert_eq!(variable_of(&team("ENG"), "ENG_NPM_TOKEN"), Some("NPM_TOKEN"));
+        assert_eq!(
+            variable_of(&team("ENG"), "ENG_NPM_TOKEN"),
+            Some("NPM_TOKEN")
+        );
         assert_eq!(variable_of(&Scope::Global, "X_Y"), Some("X_Y"));
         assert_eq!(variable_of(&team("ENG2"), "ENG_X"), None);
         assert_ne!(team("ENG").owner(), team("ENG_X").owner());
@@ -233,11 +236,20 @@ mod tests {
 
     #[test]
     fn what_the_service_sets_in_a_run_is_no_secrets_name() {
-        for given in ["run_config", "Path", "LD_PRELOAD", "git_ssh", "AGENT_IMPLEMENT_X"] {
+        for given in [
+            "run_config",
+            "Path",
+            "LD_PRELOAD",
+            "git_ssh",
+            "AGENT_IMPLEMENT_X",
+        ] {
             for scope in [Scope::Global, team("ENG")] {
                 let name = SecretName::parse(scope, given).unwrap();
                 let refused = name.may_be_set([]);
-                assert!(matches!(refused, Err(SecretNameError::Reserved(_))), "{given}");
+                assert!(
+                    matches!(refused, Err(SecretNameError::Reserved(_))),
+                    "{given}"
+                );
             }
         }
         assert!(!is_reserved("NPM_TOKEN") && !is_reserved("GITLAB_TOKEN"));

@@ -34,6 +34,7 @@ pub mod report;
 pub mod watch;
 
 mod act;
+mod image;
 mod task;
 
 pub use task::Stop;

@@ -15,6 +15,8 @@ use warp::reply::{Reply, Response};
 
 use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
+use crate::domain::runner_mode::{self, RunnerMode};
+use crate::domain::secrets::SecretNameError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
@@ -280,6 +282,14 @@ pub enum AdminFault {
     TicketingBNotConfigured,
     /// What a vendor said when we could not do what was asked.
     Vendor(String),
+    ModeUnknown,
+    /// The mode was stored and the environment's is in force.
+    ModeOverridden(RunnerMode),
+    SessionsNotConfigured,
+    NameAndValueRequired,
+    /// A rule that a secret or a setting breaks.
+    Invalid(String),
+    SecretNotFound,
 }
 
 impl From<AdminFault> for ApiError {
@@ -326,8 +336,28 @@ impl From<AdminFault> for ApiError {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
+            AdminFault::ModeUnknown => (S::BAD_REQUEST, runner_mode::MODES),
+            AdminFault::ModeOverridden(mode) => {
+                let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
+                return Self::new(S::CONFLICT, sentence)
+                    .with("persisted", json!(true))
+                    .with("mode", json!(mode.as_str()))
+                    .with("source", json!("env"));
+            }
+            AdminFault::SessionsNotConfigured => {
+                (S::SERVICE_UNAVAILABLE, "Fly sessions config not set")
+            }
+            AdminFault::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
+            AdminFault::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
+            AdminFault::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
         };
         Self::new(status, sentence)
+    }
+}
+
+impl From<SecretNameError> for ApiError {
+    fn from(error: SecretNameError) -> Self {
+        AdminFault::Invalid(error.to_string()).into()
     }
 }
 

@@ -94,9 +94,7 @@ impl std::fmt::Debug for SealingKey {
 fn random<const N: usize>() -> Result<[u8; N], SealError> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled
-        .map(|()| bytes)
-        .map_err(|_| SealError::NoRandomness)
+    filled.map(|()| bytes).map_err(|_| SealError::NoRandomness)
 }
 
 #[cfg(test)]

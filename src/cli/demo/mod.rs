@@ -21,7 +21,7 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
     Config, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear, LinearCredentials, LogFormat,
-    Notify,
+    Notify, Reaper,
 };
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::mapping::{Input, PLAN_WORKFLOW};
@@ -190,6 +190,13 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),
+        secrets_key: None,
+        runner_mode: None,
+        image_prefixes: Vec::new(),
+        reaper: Reaper {
+            dry_run: false,
+            alert_threshold: None,
+        },
         trusted_proxies: Vec::new(),
         log_format: LogFormat::Text,
         log_level: "warn".to_owned(),

@@ -13,6 +13,8 @@ mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod runner_mode;
+mod secrets;
 mod sight;
 mod throttle;
 mod ticketing_b;
@@ -37,5 +39,7 @@ pub fn routes(app: &App) -> Routes {
         poll::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
+        runner_mode::routes(app),
+        secrets::routes(app),
     ])
 }
