@@ -59,6 +59,12 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
+    #[serde(default)]
+    pub nonce_hash: Option<String>,
+    /// When the session's machine was taken down.
+    #[serde(default)]
+    pub machine_gone_at: Option<Timestamp>,
     /// Whether the run's own result was accepted; its token is spent then.
     #[serde(default)]
     pub reported: bool,

@@ -13,6 +13,7 @@ pub mod stage;
 
 pub mod decision;
 pub mod job;
+pub mod machine;
 pub mod runner_mode;
 pub mod transition;
 

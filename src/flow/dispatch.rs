@@ -197,6 +197,8 @@ pub(super) fn new_job(
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
         reported: false,
     }
 }

@@ -3,6 +3,7 @@
 use redb::WriteTransaction;
 use serde_json::Value;
 
+use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::plan::IssueContext;
@@ -31,6 +32,8 @@ pub const JOBS_ACTIVE: Shelf<&str, ()> = Shelf::new("jobs-active-1");
 pub const JOBS_BY_ISSUE: Shelf<(&str, &str), ()> = Shelf::new("jobs-by-issue-1");
 /// (Repository, pull request number, job id). Grows with the jobs.
 pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-1");
+/// Hash of a session's nonce -> job id. Written when a session is started; grows with the sessions.
+pub const JOBS_BY_NONCE: Shelf<&str, JobId> = Shelf::new("jobs-by-nonce-1");
 
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
@@ -78,6 +81,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     JOBS_ACTIVE.create(tx)?;
     JOBS_BY_ISSUE.create(tx)?;
     JOBS_BY_PULL.create(tx)?;
+    JOBS_BY_NONCE.create(tx)?;
     STEPS.create(tx)?;
     PATCHES.create(tx)?;
     DEDUP.create(tx)?;

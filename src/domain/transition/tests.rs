@@ -45,6 +45,8 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
         reported: false,
     }
 }
