@@ -16,10 +16,12 @@ use crate::clock::Clock;
 use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
 use crate::domain::issue::System;
+use crate::domain::machine::HostKind;
 use crate::domain::runner_mode::{Available, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
+use crate::runners::Sessions;
 use crate::scm::{Credentials, GitHub};
 use crate::store::{Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
@@ -46,6 +48,8 @@ pub struct Handles {
     pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
+    /// The machines and containers of ours.
+    pub sessions: Sessions,
     /// The operators' secrets for sessions.
     pub vault: Vault,
     pub redactor: Redactor,
@@ -151,6 +155,7 @@ impl App {
             github,
             chat,
             callback,
+            sessions: Sessions::default(),
             vault,
             redactor,
             pace: setting.pace,
@@ -172,8 +177,8 @@ impl App {
     /// What is set up for sessions.
     pub fn available(&self) -> Available {
         Available {
-            vm: false,
-            local: false,
+            vm: self.sessions.has(HostKind::Vm),
+            local: self.sessions.has(HostKind::Local),
             callbacks: self.config.has_callbacks(),
         }
     }

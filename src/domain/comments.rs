@@ -7,6 +7,7 @@ use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
 use super::report::FailureCode;
+use super::time::Timestamp;
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -56,6 +57,35 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
         label.as_str(),
         fenced(&stripped(excerpt))
     )
+}
+
+/// Clone and install of a session are done.
+pub const SESSION_READY: &str = "Environment ready. Implementation is running...";
+
+pub const VERIFY_RUNNING: &str = "Running verification script...";
+
+pub const VERIFY_PASSED: &str = "Verification passed";
+
+pub fn verify_failed(summary: &str) -> String {
+    format!("Verification failed: {}", neutral(summary))
+}
+
+pub fn session_finished(pull: &PullRef) -> String {
+    format!("Finished. PR #{} opened: {}", pull.number, pull.url)
+}
+
+pub fn session_failed(reason: &str) -> String {
+    let reason = neutral(reason);
+    let reason = reason.trim_end_matches('.');
+    format!("Session failed: {reason}. Machine will be cleaned up.")
+}
+
+/// A progress comment of a session: its sentence, when, and where its log is.
+pub fn session_progress(sentence: &str, at: Timestamp, log: Option<&str>) -> String {
+    match log {
+        Some(log) => format!("{sentence}\n\n{at} · [Log]({log})"),
+        None => format!("{sentence}\n\n{at}"),
+    }
 }
 
 pub fn parked(failures: u32) -> String {
