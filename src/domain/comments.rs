@@ -3,9 +3,12 @@
 //! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
+use std::collections::BTreeMap;
+
 use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
+use super::reaping::Rule;
 use super::report::FailureCode;
 use super::time::Timestamp;
 
@@ -151,6 +154,17 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
             job.issue.key, job.issue.title
         ),
     )
+}
+
+/// Many machines were destroyed at once.
+pub fn chat_reaped(counts: &BTreeMap<Rule, usize>) -> ChatMessage {
+    let total: usize = counts.values().sum();
+    let fact = |(rule, count): (&Rule, &usize)| (rule.as_str().to_owned(), count.to_string());
+    ChatMessage {
+        title: format!("The reaper destroyed {total} machines in one sweep"),
+        facts: counts.iter().map(fact).collect(),
+        ..ChatMessage::default()
+    }
 }
 
 fn chat(job: &Job, title: String) -> ChatMessage {
