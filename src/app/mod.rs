@@ -1,5 +1,6 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod hosts;
 mod probes;
 mod pulse;
 mod sightings;
@@ -16,10 +17,12 @@ use crate::clock::Clock;
 use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
 use crate::domain::issue::System;
+use crate::domain::machine::HostKind;
 use crate::domain::runner_mode::{Available, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
+use crate::runners::Sessions;
 use crate::scm::{Credentials, GitHub};
 use crate::store::{Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
@@ -46,6 +49,8 @@ pub struct Handles {
     pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
+    /// The machines of sessions, where they can be had.
+    pub sessions: Sessions,
     /// The operators' secrets for sessions.
     pub vault: Vault,
     pub redactor: Redactor,
@@ -142,6 +147,7 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
+        let sessions = hosts::sessions(&config, &store, &redactor)?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
@@ -151,6 +157,7 @@ impl App {
             github,
             chat,
             callback,
+            sessions,
             vault,
             redactor,
             pace: setting.pace,
@@ -172,8 +179,8 @@ impl App {
     /// What is set up for sessions.
     pub fn available(&self) -> Available {
         Available {
-            vm: false,
-            local: false,
+            vm: self.sessions.has(HostKind::Vm),
+            local: self.sessions.has(HostKind::Local),
             callbacks: self.config.has_callbacks(),
         }
     }

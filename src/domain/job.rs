@@ -197,9 +197,31 @@ impl TimeoutReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RunHandle {
-    Ci { id: u64, url: String },
-    Machine { id: String },
-    Container { id: String },
+    Ci {
+        id: u64,
+        url: String,
+    },
+    Machine {
+        id: String,
+        /// Where people read its log.
+        #[serde(default)]
+        log_url: Option<String>,
+    },
+    Container {
+        id: String,
+    },
+}
+
+impl RunHandle {
+    /// Where people read the run's log, when its host has a page for it.
+    pub fn log_url(&self) -> Option<&str> {
+        match self {
+            RunHandle::Ci { url, .. } => Some(url.as_str()),
+            RunHandle::Machine { log_url, .. } => log_url.as_deref(),
+            RunHandle::Container { .. } => None,
+        }
+        .filter(|url| !url.is_empty())
+    }
 }
 
 /// A pull request that a run opened, or works on.
