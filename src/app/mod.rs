@@ -1,5 +1,6 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod hosts;
 mod probes;
 mod pulse;
 mod sightings;
@@ -48,7 +49,7 @@ pub struct Handles {
     pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
-    /// The machines and containers of ours.
+    /// The machines of sessions, where they can be had.
     pub sessions: Sessions,
     /// The settings that were stored when the process began.
     pub started_with: StartedWith,
@@ -170,6 +171,7 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
+        let sessions = hosts::sessions(&config, &store, &redactor)?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
@@ -179,7 +181,7 @@ impl App {
             github,
             chat,
             callback,
-            sessions: Sessions::default(),
+            sessions,
             started_with,
             vault,
             redactor,

@@ -5,6 +5,7 @@
 //! missing and optional switches its feature off.
 
 mod check;
+mod hosts;
 mod options;
 mod sessions;
 mod sources;
@@ -20,6 +21,7 @@ use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 
 use check::Check;
+pub use hosts::{Containers, Engine, VmSessions};
 pub use options::Options;
 use sources::Sources;
 use ticketing::TicketingSecrets;
@@ -49,6 +51,10 @@ pub struct Config {
     pub jira: Option<Jira>,
     pub github: Option<GitHub>,
     pub session_image: Option<String>,
+    pub vm_sessions: VmSessions,
+    pub containers: Containers,
+    /// Model credentials of sessions, by the variable that agents expect them in.
+    pub model_keys: Vec<(&'static str, Secret)>,
     pub notify: Option<Notify>,
     /// None means that an entry never ages out.
     pub dedup_window: Option<Duration>,
@@ -146,6 +152,18 @@ impl Config {
         );
         let github_token = secret("GITHUB_TOKEN", given.github_token.clone());
         let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url.clone());
+        let vm_token = secret("VM_SESSIONS_TOKEN", given.vm_sessions_token.clone());
+        let model_keys = [
+            ("ANTHROPIC_API_KEY", given.anthropic_api_key.clone()),
+            (
+                "CLAUDE_CODE_OAUTH_TOKEN",
+                given.claude_code_oauth_token.clone(),
+            ),
+        ];
+        let model_keys = model_keys
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, secret(name, value)?)))
+            .collect();
         let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
 
         let mut check = Check { wrong };
@@ -198,6 +216,14 @@ impl Config {
                 given.github_api_url,
             ),
             session_image: given.session_image.filter(|image| !image.is_empty()),
+            vm_sessions: check.vm_sessions(
+                vm_token,
+                given.vm_sessions_app,
+                given.vm_sessions_region,
+                given.vm_api_url,
+            ),
+            containers: check.containers(given.docker_host, given.local_runner_image),
+            model_keys,
             notify: check.notify(notify_url, &given.notify_type),
             dedup_window: (dedup_hours > 0)
                 .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
@@ -307,6 +333,11 @@ impl Config {
             ),
             ("LOG_LEVEL", self.log_level.clone()),
         ];
+        values.extend(hosts::effective(
+            &self.vm_sessions,
+            &self.containers,
+            &self.model_keys,
+        ));
         values.extend(ticketing::effective(
             self.linear.as_ref(),
             self.jira.as_ref(),
@@ -333,9 +364,11 @@ impl Config {
             github,
             self.notify.as_ref().map(|notify| &notify.url),
             self.secrets_key.as_ref(),
+            self.vm_sessions.token.as_ref(),
         ]
         .into_iter()
         .flatten()
+        .chain(self.model_keys.iter().map(|(_, key)| key))
         .map(Secret::expose)
         .collect()
     }

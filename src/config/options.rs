@@ -120,6 +120,49 @@ pub struct Options {
     /// Image that CI runs use; unset leaves the choice to the repository.
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
+    /// Token of the provider of session machines; unset switches VM sessions off.
+    #[arg(
+        long,
+        env = "VM_SESSIONS_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub vm_sessions_token: Option<String>,
+    /// Application that session machines are made in; beats the stored setting.
+    #[arg(long, env = "VM_SESSIONS_APP")]
+    pub vm_sessions_app: Option<String>,
+    /// Region that session machines are made in; beats the stored setting. Unset means iad.
+    #[arg(long, env = "VM_SESSIONS_REGION")]
+    pub vm_sessions_region: Option<String>,
+    /// Base address of the Machines API.
+    #[arg(long, env = "VM_API_URL", default_value = "https://api.machines.dev")]
+    pub vm_api_url: String,
+    /// Image of local containers.
+    #[arg(
+        long,
+        env = "LOCAL_RUNNER_IMAGE",
+        default_value = "agent-implement-runner:local"
+    )]
+    pub local_runner_image: String,
+    /// The container engine: unix:///path or tcp://host:port. Unset means the usual socket.
+    #[arg(long, env = "DOCKER_HOST")]
+    pub docker_host: Option<String>,
+    /// Model key that sessions are handed.
+    #[arg(
+        long,
+        env = "ANTHROPIC_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub anthropic_api_key: Option<String>,
+    /// Model token that sessions are handed.
+    #[arg(
+        long,
+        env = "CLAUDE_CODE_OAUTH_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub claude_code_oauth_token: Option<String>,
     /// Chat webhook that is told of dispatches and ends.
     #[arg(
         long,

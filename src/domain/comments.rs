@@ -4,6 +4,7 @@
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::caps;
 use super::effect::{ChatMessage, LogLabel};
@@ -53,6 +54,53 @@ pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String 
     format!("{} failed: {reason}", run_name(kind))
 }
 
+/// What a session tells on its ticket: the sentence, when it was so, and where its log is.
+pub fn session(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
+    match log_url {
+        Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
+        None => format!("{sentence}\n\n{at}"),
+    }
+}
+
+pub const SESSION_CREATED: &str = "Session machine created. Cloning repo and running setup...";
+
+pub fn session_cleaned_up(lived: Duration) -> String {
+    format!("Session machine cleaned up. Duration: {}", duration(lived))
+}
+
+pub fn session_failed(reason: &str) -> String {
+    format!(
+        "Session failed: {}. Machine will be cleaned up.",
+        clause(reason)
+    )
+}
+
+pub fn session_timed_out(reason: &str) -> String {
+    format!(
+        "Session timed out: {}. Machine will be cleaned up.",
+        clause(reason)
+    )
+}
+
+/// A reason as a part of a sentence: its first line, without the full stop. All of it stands in the
+/// comment that tells the outcome.
+fn clause(reason: &str) -> String {
+    let line = reason.lines().find(|line| !line.trim().is_empty());
+    let line = neutral(line.unwrap_or_default().trim());
+    line.trim_end_matches(['.', ':']).to_owned()
+}
+
+/// How long something took, as people say it.
+fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m {seconds}s"),
+        _ => format!("{hours}h {minutes}m {seconds}s"),
+    }
+}
+
 /// The end of a run's log under its label.
 pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
     format!(
@@ -75,20 +123,6 @@ pub fn verify_failed(summary: &str) -> String {
 
 pub fn session_finished(pull: &PullRef) -> String {
     format!("Finished. PR #{} opened: {}", pull.number, pull.url)
-}
-
-pub fn session_failed(reason: &str) -> String {
-    let reason = neutral(reason);
-    let reason = reason.trim_end_matches('.');
-    format!("Session failed: {reason}. Machine will be cleaned up.")
-}
-
-/// A progress comment of a session: its sentence, when, and where its log is.
-pub fn session_progress(sentence: &str, at: Timestamp, log: Option<&str>) -> String {
-    match log {
-        Some(log) => format!("{sentence}\n\n{at} · [Log]({log})"),
-        None => format!("{sentence}\n\n{at}"),
-    }
 }
 
 pub fn parked(failures: u32) -> String {
@@ -315,6 +349,40 @@ mod tests {
                 blocked
             ),
             blocked
+        );
+    }
+
+    #[test]
+    fn sessions_speak_in_the_specs_words() {
+        let rows = [
+            (
+                session_cleaned_up(Duration::from_secs(3)),
+                "Session machine cleaned up. Duration: 3s",
+            ),
+            (
+                session_cleaned_up(Duration::from_secs(200)),
+                "Session machine cleaned up. Duration: 3m 20s",
+            ),
+            (
+                session_cleaned_up(Duration::from_secs(3_600)),
+                "Session machine cleaned up. Duration: 1h 0m 0s",
+            ),
+            (
+                session_failed("\ngit clone failed (exit 128): no.\nmore"),
+                "Session failed: git clone failed (exit 128): no. Machine will be cleaned up.",
+            ),
+            (
+                session_timed_out("the run exceeded its time budget of 60 minutes"),
+                "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.",
+            ),
+        ];
+        for (told, expected) in rows {
+            assert_eq!(told, expected);
+        }
+        let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
+        assert_eq!(
+            session(SESSION_CREATED, at, Some("https://log")),
+            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
         );
     }
 

@@ -78,7 +78,7 @@ impl RunHandle {
     pub fn machine(&self) -> Option<MachineRef> {
         let (host, id) = match self {
             RunHandle::Ci { .. } => return None,
-            RunHandle::Machine { id } => (HostKind::Vm, id),
+            RunHandle::Machine { id, .. } => (HostKind::Vm, id),
             RunHandle::Container { id } => (HostKind::Local, id),
         };
         let id = id.clone();
@@ -96,6 +96,8 @@ pub struct Machine {
     /// How its program ended; known of a machine that is over, once it has been inspected.
     pub exit: Option<Exit>,
     pub region: Option<String>,
+    /// Where people read its log, when its host has a page for it.
+    pub log_url: Option<String>,
     pub created_at: Timestamp,
     pub stamps: Stamps,
 }
@@ -112,7 +114,10 @@ impl Machine {
     pub fn handle(&self) -> RunHandle {
         let id = self.id.clone();
         match self.host {
-            HostKind::Vm => RunHandle::Machine { id },
+            HostKind::Vm => RunHandle::Machine {
+                id,
+                log_url: self.log_url.clone(),
+            },
             HostKind::Local => RunHandle::Container { id },
         }
     }

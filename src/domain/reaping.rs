@@ -106,6 +106,7 @@ mod tests {
             state: MachineState::new(state),
             exit: None,
             region: None,
+            log_url: None,
             created_at: NOW - age,
             stamps: Stamps {
                 instance: "i".into(),

@@ -14,6 +14,7 @@ use crate::domain::ids::JobId;
 use crate::domain::image;
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
+use crate::domain::machine::SessionBrief;
 use crate::domain::mapping::{Mapping, PLAN_WORKFLOW};
 use crate::domain::runner_mode::{self, RunnerMode};
 use crate::domain::time::Timestamp;
@@ -48,7 +49,10 @@ impl Place {
         let placed = runner_mode::place(app.runner_mode(tx)?, mapping, app.available());
         Ok(placed.ok().map(|placement| {
             let runner = placement.runner();
-            let configured = app.config.session_image.as_deref();
+            let configured = match runner {
+                RunnerKind::Local => Some(app.config.containers.image.as_str()),
+                RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+            };
             let image = image::resolve(runner, &mapping.target(), asked, configured);
             Self { runner, image }
         }))
@@ -201,6 +205,7 @@ pub(super) fn new_job(
         usage: None,
         nonce_hash: None,
         machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }
@@ -231,6 +236,11 @@ pub(super) fn brief(
         runner_image: job.session_image.clone(),
         max_turns: mapping.max_turns,
         max_iterations: mapping.max_iterations,
-        job_timeout_minutes: mapping.max_job_minutes,
+        // Nobody but us ends a session, so it must know its time.
+        job_timeout_minutes: match job.runner {
+            RunnerKind::Ci => mapping.max_job_minutes,
+            RunnerKind::Vm | RunnerKind::Local => Some(job.minutes),
+        },
+        session: job.runner.host().map(|_| SessionBrief::of(mapping)),
     }
 }

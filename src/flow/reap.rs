@@ -141,14 +141,12 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
         true => Badge::DryRun,
         false => Badge::Destroyed,
     };
-    let is_news = |tx: &_, (machine, rule): &(Machine, Rule)| {
-        Ok(badge == Badge::Destroyed || !reaper::is_noted(tx, &machine.id, *rule, badge)?)
-    };
     let doomed = app.store.read(|tx| {
         let mut news = Vec::new();
-        for one in doomed {
-            if is_news(tx, &one)? {
-                news.push(one);
+        for (machine, rule) in doomed {
+            let is_noted = reaper::is_noted(tx, &machine.id, rule, badge)?;
+            if badge == Badge::Destroyed || !is_noted {
+                news.push((machine, rule));
             }
         }
         Ok(news)

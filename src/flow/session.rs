@@ -1,7 +1,8 @@
 //! What a session says of itself on the way.
 //!
 //! An event proves that the run runs, and becomes a comment on its ticket: both in one commit, once
-//! for each event however often it is told. A shadow run is told to nobody.
+//! for each event however often it is told. What a shadow run or work on an open pull request says is
+//! kept from the ticket.
 
 use crate::app::App;
 use crate::domain::comments;
@@ -12,7 +13,7 @@ use crate::domain::transition::Event;
 use crate::keys::sha256_hex;
 use crate::store::{Rows, StoreResult, jobs, outbox, session_events};
 
-use super::commit::{self, Policy};
+use super::commit::{self, Happened, Policy};
 
 /// The active job whose session was started with this nonce.
 pub fn job_of(tx: &impl Rows, nonce: &str) -> StoreResult<Option<Job>> {
@@ -28,31 +29,35 @@ pub async fn tell(
     event: SessionEvent,
     identity: String,
 ) -> StoreResult<bool> {
-    let (nonce, handle, identity) = (nonce.to_owned(), app.clone(), sha256_hex(&identity));
+    let (nonce, identity) = (nonce.to_owned(), sha256_hex(&identity));
+    let is_failure = matches!(event, SessionEvent::Error { .. });
     let (now, policy) = (app.now(), Policy::of(&app.config));
     let sentence = app.redactor.redact(&event.sentence());
     let told = app.store.write(move |tx| {
         let Some(job) = job_of(tx, &nonce)? else {
             return Ok(None);
         };
-        commit::happen(tx, policy, &job.id, Event::StepReported, now)?;
-        let is_news = session_events::note(tx, &job.id, &identity)?;
-        if is_news && !job.shadow {
-            let log = job.run.as_ref().and_then(|run| log_url(&handle, run));
-            let body = comments::session_progress(&sentence, now, log.as_deref());
+        let id = job.id.clone();
+        let mut job = match commit::happen(tx, policy, &id, Event::StepReported, now)? {
+            Happened::Advanced(job) | Happened::Refused(job, _) => *job,
+            Happened::NoSuchJob => return Ok(None),
+        };
+        let is_told = job.kind.phase().is_some() && !job.shadow;
+        if session_events::note(tx, &id, &identity)? && is_told {
+            let log_url = job.run.as_ref().and_then(RunHandle::log_url);
+            let body = comments::session(&sentence, now, log_url);
             let issue = job.issue.clone();
             outbox::push(tx, &Effect::TicketComment { issue, body }, now)?;
+            if is_failure {
+                job.failure_told = true;
+                jobs::put(tx, &job)?;
+            }
         }
-        Ok(Some(job.id))
+        Ok(Some(id))
     });
     let told = told.await?;
     if let Some(job) = &told {
         tracing::info!(job.id = %job, event = event.name(), "The session told how far it is.");
     }
     Ok(told.is_some())
-}
-
-/// Where people read what a run wrote, when its host has a page for it.
-fn log_url(app: &App, run: &RunHandle) -> Option<String> {
-    app.sessions.log_url(&run.machine()?)
 }

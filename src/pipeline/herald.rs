@@ -8,16 +8,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::patience::persist;
 use super::random_word;
 use crate::domain::secret::Secret;
 use crate::domain::session_event::SessionEvent;
 use crate::wire::{Client, Method, Request};
 
-/// How long is one event tried?
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often is one event told before it is given up?
+const TRIES: u32 = 4;
 
 /// How long may the last events take when the run is over? Its result ends the nonce.
 const FLUSH: Duration = Duration::from_secs(20);
@@ -84,10 +83,15 @@ async fn send_all(
         let request = Request::new("telling how far the session is", Method::POST, &url)
             .json(&body)
             .safe();
-        let say = |line: &str| println!("the session's news: {line}");
-        let sent = persist(&say, PATIENCE, async || client.send(&request).await).await;
-        if let Err(error) = sent {
-            println!("the session's news was not taken: {error}");
+        for attempt in 1..=TRIES {
+            match client.send(&request).await {
+                Ok(_) => break,
+                Err(error) if error.is_permanent() || attempt == TRIES => {
+                    println!("the session's news was not taken: {error}");
+                    break;
+                }
+                Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::wire::{Client, Method, Request, Response, VendorError, url_encoded};
 const USER: &str = "1000:1000";
 
 /// The one place that can be written besides the temporary folder.
-pub(super) const HOME: &str = "/home/agent";
+const HOME: &str = "/home/agent";
 
 /// Options of the two. The temporary one holds work trees and what is built in them, so programs in
 /// it may run; both count against the container's memory.
@@ -234,6 +234,8 @@ fn body(spec: &MachineSpec) -> Value {
         .environment
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
+        // The user that nobody knows has a home all the same.
+        .chain([format!("HOME={HOME}")])
         .collect();
     let memory = i64::from(spec.memory_mb) << 20;
     json!({
@@ -340,6 +342,7 @@ impl Listed {
             state: state(&self.state),
             exit: None,
             region: None,
+            log_url: None,
             created_at: Timestamp::from_millis(self.created.saturating_mul(1_000)),
             id: self.id,
             stamps,
@@ -393,6 +396,7 @@ impl Inspected {
             state,
             exit,
             region: None,
+            log_url: None,
             created_at: Timestamp::parse(&self.created).unwrap_or_default(),
             id: self.id,
             stamps,

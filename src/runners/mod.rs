@@ -171,12 +171,4 @@ impl Sessions {
             Host::Local(docker) => docker.log_tail(&machine.id).await?,
         })
     }
-
-    /// Where people read the machine's log, when its host has a page for it.
-    pub fn log_url(&self, machine: &MachineRef) -> Option<String> {
-        match self.at(machine.host).ok()? {
-            Host::Vm(vm) => vm.log_url(&machine.id),
-            Host::Local(_) => None,
-        }
-    }
 }

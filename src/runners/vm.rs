@@ -79,7 +79,7 @@ impl FlyMachines {
         if (200..300).contains(&status) {
             let made: Wire = answer.json()?;
             // What was just made need not repeat its metadata.
-            return Ok(Start::Made(made.into_machine(spec.stamps.clone())));
+            return Ok(Start::Made(self.machine(made, spec.stamps.clone())));
         }
         let said = said(&answer);
         let lower = said.to_lowercase();
@@ -122,7 +122,7 @@ impl FlyMachines {
         let machines: Vec<Wire> = self.client.send(&request).await?.json()?;
         Ok(machines
             .into_iter()
-            .filter_map(|machine| machine.ours(instance))
+            .filter_map(|machine| self.ours(machine, instance))
             .collect())
     }
 
@@ -139,7 +139,7 @@ impl FlyMachines {
         if answer.status() == 404 {
             return Ok(None);
         }
-        Ok(answer.json::<Wire>()?.ours(instance))
+        Ok(self.ours(answer.json()?, instance))
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<(), VendorError> {
@@ -179,11 +179,31 @@ impl FlyMachines {
         Ok((!log.is_empty()).then_some(log))
     }
 
-    pub(super) fn log_url(&self, id: &str) -> Option<String> {
+    fn log_url(&self, id: &str) -> Option<String> {
         let (app, id) = (url_encoded(&self.app), url_encoded(id));
         PUBLIC_APIS
             .contains(&self.api.as_str())
             .then(|| format!("{PUBLIC_PAGES}/apps/{app}/machines/{id}"))
+    }
+
+    fn ours(&self, wire: Wire, instance: &str) -> Option<Machine> {
+        let config = wire.config.as_ref().or(wire.incomplete_config.as_ref())?;
+        let stamps = Stamps::read(config.metadata.as_ref()?, instance)?;
+        Some(self.machine(wire, stamps))
+    }
+
+    fn machine(&self, wire: Wire, stamps: Stamps) -> Machine {
+        Machine {
+            host: HostKind::Vm,
+            exit: wire.exit(),
+            state: MachineState::new(wire.state),
+            region: wire.region.filter(|region| !region.is_empty()),
+            log_url: self.log_url(&wire.id),
+            created_at: Timestamp::parse(&wire.created_at).unwrap_or_default(),
+            id: wire.id,
+            name: wire.name,
+            stamps,
+        }
     }
 
     /// Another host of the same vendor, unless the API is a stand-in that is all of them.
@@ -279,26 +299,6 @@ struct WireEvent {
 }
 
 impl Wire {
-    fn ours(self, instance: &str) -> Option<Machine> {
-        let config = self.config.as_ref().or(self.incomplete_config.as_ref())?;
-        let stamps = Stamps::read(config.metadata.as_ref()?, instance)?;
-        Some(self.into_machine(stamps))
-    }
-
-    fn into_machine(self, stamps: Stamps) -> Machine {
-        let exit = self.exit();
-        Machine {
-            host: HostKind::Vm,
-            exit,
-            state: MachineState::new(self.state),
-            region: self.region.filter(|region| !region.is_empty()),
-            created_at: Timestamp::parse(&self.created_at).unwrap_or_default(),
-            id: self.id,
-            name: self.name,
-            stamps,
-        }
-    }
-
     /// Of the latest exit; earlier ones are of earlier starts.
     fn exit(&self) -> Option<Exit> {
         let exits = self.events.iter().filter(|event| event.kind == "exit");

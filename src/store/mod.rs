@@ -9,6 +9,7 @@
 pub mod admin_tokens;
 pub mod contexts;
 pub mod dedup;
+pub mod instance;
 pub mod jobs;
 pub mod ledger;
 pub mod mappings;
@@ -132,6 +133,7 @@ impl Store {
 
     fn with(db: Database) -> StoreResult<Self> {
         migrations::bring_up_to_date(&db)?;
+        instance::found(&db)?;
         let db = Arc::new(db);
         Ok(Self {
             writer: writer::Writer::start(Arc::clone(&db)),

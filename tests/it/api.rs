@@ -225,6 +225,7 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         usage: None,
         nonce_hash: None,
         machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }

@@ -70,10 +70,10 @@ impl Fields {
 
     pub(super) fn session_mode(&self) -> Checked<SessionMode> {
         match self.get("sessionMode").map(Value::as_str) {
-            None | Some(Some("autonomous")) => Ok(SessionMode::Autonomous),
-            Some(Some("interactive")) => Ok(SessionMode::Interactive),
-            Some(Some("hybrid")) => Ok(SessionMode::Hybrid),
-            Some(_) => Err(MappingError::SessionMode),
+            None => Ok(SessionMode::Autonomous),
+            Some(text) => text
+                .and_then(SessionMode::parse)
+                .ok_or(MappingError::SessionMode),
         }
     }
 

@@ -102,7 +102,25 @@ pub enum ExecutionMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionMode {
+    /// Run and end.
     Autonomous,
+    /// Prepared for a person, and kept until its time is over.
     Interactive,
+    /// Run, and kept for a person when it did not succeed.
     Hybrid,
+}
+
+impl SessionMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SessionMode::Autonomous => "autonomous",
+            SessionMode::Interactive => "interactive",
+            SessionMode::Hybrid => "hybrid",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Autonomous, Self::Interactive, Self::Hybrid];
+        all.into_iter().find(|mode| mode.as_str() == text)
+    }
 }
