@@ -1,8 +1,10 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod hosts;
 mod probes;
 mod pulse;
 mod sightings;
+mod vault;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,17 +17,21 @@ use crate::clock::Clock;
 use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
 use crate::domain::issue::System;
+use crate::domain::machine::HostKind;
+use crate::domain::runner_mode::{Available, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
+use crate::runners::Sessions;
 use crate::scm::{Credentials, GitHub};
-use crate::store::Store;
+use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use vault::{Vault, VaultError};
 
 /// The engine's handles; cheap to clone.
 #[derive(Clone)]
@@ -43,6 +49,12 @@ pub struct Handles {
     pub callback: Client,
     /// None without a secret to sign them with.
     pub run_tokens: Option<RunTokens>,
+    /// The machines of sessions, where they can be had.
+    pub sessions: Sessions,
+    /// The settings that were stored when the process began.
+    pub started_with: StartedWith,
+    /// The operators' secrets for sessions.
+    pub vault: Vault,
     pub redactor: Redactor,
     pub pace: Pace,
     pub crash: CrashPlan,
@@ -65,8 +77,25 @@ impl Deref for App {
 pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
+    pub reap: Notify,
     /// Rung for all that wait, when it is noted what came of trying an effect.
     pub settled: Notify,
+}
+
+/// Stored settings that count from a start on.
+#[derive(Debug, Clone, Default)]
+pub struct StartedWith {
+    pub app: Option<String>,
+    pub region: Option<String>,
+}
+
+impl StartedWith {
+    fn read(tx: &ReadTx) -> StoreResult<Self> {
+        Ok(Self {
+            app: settings::get(tx, settings::Setting::VmSessionsApp)?,
+            region: settings::get(tx, settings::Setting::VmSessionsRegion)?,
+        })
+    }
 }
 
 /// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
@@ -75,6 +104,8 @@ pub struct Bells {
 pub struct Pace {
     /// How often are open runs looked at?
     pub watch: Duration,
+    /// How often are machines looked at that nobody needs any more?
+    pub reap: Duration,
     /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
     pub run_appears_within: Duration,
     /// How long is the first wait before an effect is tried again? It doubles each time.
@@ -87,6 +118,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             watch: Duration::from_secs(15),
+            reap: Duration::from_secs(60),
             run_appears_within: Duration::from_secs(20),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
@@ -106,8 +138,12 @@ impl App {
     /// Makes the clients that the configuration allows.
     ///
     /// # Errors
-    /// When an HTTP client cannot be made at all.
+    /// When an HTTP client cannot be made at all, or the stored secrets cannot be opened.
     pub fn new(config: Config, store: Store, setting: Setting) -> Result<Self, String> {
+        let vault =
+            Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
+        let started_with = store.read(StartedWith::read);
+        let started_with = started_with.map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
         let client = |vendor| Client::new(vendor, redactor.clone());
         let mut ticketing = Vec::new();
@@ -135,6 +171,7 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
+        let sessions = hosts::sessions(&config, &store, &redactor)?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
@@ -144,6 +181,9 @@ impl App {
             github,
             chat,
             callback,
+            sessions,
+            started_with,
+            vault,
             redactor,
             pace: setting.pace,
             crash: setting.crash,
@@ -159,6 +199,21 @@ impl App {
         self.ticketing
             .iter()
             .find(|account| account.system() == system)
+    }
+
+    /// What is set up for sessions.
+    pub fn available(&self) -> Available {
+        Available {
+            vm: self.sessions.has(HostKind::Vm),
+            local: self.sessions.has(HostKind::Local),
+            callbacks: self.config.has_callbacks(),
+        }
+    }
+
+    /// The runner mode in force: the environment's, else the stored one.
+    pub fn runner_mode(&self, tx: &impl Rows) -> StoreResult<RunnerMode> {
+        let stored = settings::runner_mode(tx)?;
+        Ok(self.config.runner_mode.or(stored).unwrap_or_default())
     }
 
     pub fn now(&self) -> Timestamp {

@@ -165,3 +165,14 @@ macro_rules! parsed_number {
     )*};
 }
 parsed_number!(u16, u32, u64);
+
+impl Parsed for bool {
+    type Read = bool;
+    fn read(text: &str) -> Option<Self::Read> {
+        match text {
+            "true" | "1" => Some(true),
+            "false" | "0" | "" => Some(false),
+            _ => None,
+        }
+    }
+}

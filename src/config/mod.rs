@@ -5,7 +5,9 @@
 //! missing and optional switches its feature off.
 
 mod check;
+mod hosts;
 mod options;
+mod sessions;
 mod sources;
 mod ticketing;
 
@@ -15,9 +17,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::chat::ChatKind;
+use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 
 use check::Check;
+pub use hosts::{Containers, Engine, VmSessions};
 pub use options::Options;
 use sources::Sources;
 use ticketing::TicketingSecrets;
@@ -47,11 +51,22 @@ pub struct Config {
     pub jira: Option<Jira>,
     pub github: Option<GitHub>,
     pub session_image: Option<String>,
+    pub vm_sessions: VmSessions,
+    pub containers: Containers,
+    /// Model credentials of sessions, by the variable that agents expect them in.
+    pub model_keys: Vec<(&'static str, Secret)>,
     pub notify: Option<Notify>,
     /// None means that an entry never ages out.
     pub dedup_window: Option<Duration>,
     /// None means that nothing is ever parked.
     pub breaker_threshold: Option<u32>,
+    /// Key of the stored secrets; None means the file beside the store.
+    pub secrets_key: Option<Secret>,
+    /// Beats the stored mode.
+    pub runner_mode: Option<RunnerMode>,
+    /// What images that repositories name may begin with; none means those of their owner.
+    pub image_prefixes: Vec<String>,
+    pub reaper: Reaper,
     pub trusted_proxies: Vec<IpAddr>,
     pub log_format: LogFormat,
     pub log_level: String,
@@ -73,6 +88,15 @@ pub enum GitHubCredentials {
 pub struct Notify {
     pub url: Secret,
     pub kind: ChatKind,
+}
+
+/// How the reaper behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaper {
+    /// Record what would be destroyed, and destroy nothing.
+    pub dry_run: bool,
+    /// How many destructions in one sweep the chat is told of; None means that it never is.
+    pub alert_threshold: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +152,19 @@ impl Config {
         );
         let github_token = secret("GITHUB_TOKEN", given.github_token.clone());
         let notify_url = secret("NOTIFY_WEBHOOK_URL", given.notify_webhook_url.clone());
+        let vm_token = secret("VM_SESSIONS_TOKEN", given.vm_sessions_token.clone());
+        let model_keys = [
+            ("ANTHROPIC_API_KEY", given.anthropic_api_key.clone()),
+            (
+                "CLAUDE_CODE_OAUTH_TOKEN",
+                given.claude_code_oauth_token.clone(),
+            ),
+        ];
+        let model_keys = model_keys
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, secret(name, value)?)))
+            .collect();
+        let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -179,10 +216,22 @@ impl Config {
                 given.github_api_url,
             ),
             session_image: given.session_image.filter(|image| !image.is_empty()),
+            vm_sessions: check.vm_sessions(
+                vm_token,
+                given.vm_sessions_app,
+                given.vm_sessions_region,
+                given.vm_api_url,
+            ),
+            containers: check.containers(given.docker_host, given.local_runner_image),
+            model_keys,
             notify: check.notify(notify_url, &given.notify_type),
             dedup_window: (dedup_hours > 0)
                 .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
             breaker_threshold: Some(threshold).filter(|threshold| *threshold > 0),
+            secrets_key: check.secrets_key(secrets_key),
+            runner_mode: check.runner_mode(given.runner_mode.as_deref()),
+            image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
+            reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
@@ -262,6 +311,17 @@ impl Config {
                 "DISPATCH_BREAKER_THRESHOLD",
                 self.breaker_threshold.unwrap_or(0).to_string(),
             ),
+            ("SECRETS_KEY", mask(self.secrets_key.is_some())),
+            (
+                "RUNNER_MODE",
+                plain(self.runner_mode.map(RunnerMode::as_str)),
+            ),
+            ("RUNNER_IMAGE_PREFIXES", self.image_prefixes.join(",")),
+            ("REAPER_DRY_RUN", self.reaper.dry_run.to_string()),
+            (
+                "REAPER_ALERT_THRESHOLD",
+                self.reaper.alert_threshold.unwrap_or(0).to_string(),
+            ),
             ("TRUSTED_PROXIES", proxies.join(",")),
             (
                 "LOG_FORMAT",
@@ -273,6 +333,11 @@ impl Config {
             ),
             ("LOG_LEVEL", self.log_level.clone()),
         ];
+        values.extend(hosts::effective(
+            &self.vm_sessions,
+            &self.containers,
+            &self.model_keys,
+        ));
         values.extend(ticketing::effective(
             self.linear.as_ref(),
             self.jira.as_ref(),
@@ -298,9 +363,12 @@ impl Config {
             self.jira.as_ref().map(Jira::secret),
             github,
             self.notify.as_ref().map(|notify| &notify.url),
+            self.secrets_key.as_ref(),
+            self.vm_sessions.token.as_ref(),
         ]
         .into_iter()
         .flatten()
+        .chain(self.model_keys.iter().map(|(_, key)| key))
         .map(Secret::expose)
         .collect()
     }

@@ -120,6 +120,49 @@ pub struct Options {
     /// Image that CI runs use; unset leaves the choice to the repository.
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
+    /// Token of the provider of session machines; unset switches VM sessions off.
+    #[arg(
+        long,
+        env = "VM_SESSIONS_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub vm_sessions_token: Option<String>,
+    /// Application that session machines are made in; beats the stored setting.
+    #[arg(long, env = "VM_SESSIONS_APP")]
+    pub vm_sessions_app: Option<String>,
+    /// Region that session machines are made in; beats the stored setting. Unset means iad.
+    #[arg(long, env = "VM_SESSIONS_REGION")]
+    pub vm_sessions_region: Option<String>,
+    /// Base address of the Machines API.
+    #[arg(long, env = "VM_API_URL", default_value = "https://api.machines.dev")]
+    pub vm_api_url: String,
+    /// Image of local containers.
+    #[arg(
+        long,
+        env = "LOCAL_RUNNER_IMAGE",
+        default_value = "agent-implement-runner:local"
+    )]
+    pub local_runner_image: String,
+    /// The container engine: unix:///path or tcp://host:port. Unset means the usual socket.
+    #[arg(long, env = "DOCKER_HOST")]
+    pub docker_host: Option<String>,
+    /// Model key that sessions are handed.
+    #[arg(
+        long,
+        env = "ANTHROPIC_API_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub anthropic_api_key: Option<String>,
+    /// Model token that sessions are handed.
+    #[arg(
+        long,
+        env = "CLAUDE_CODE_OAUTH_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub claude_code_oauth_token: Option<String>,
     /// Chat webhook that is told of dispatches and ends.
     #[arg(
         long,
@@ -137,6 +180,28 @@ pub struct Options {
     /// Failures in a row after which an issue is parked; 0 means never.
     #[arg(long, env = "DISPATCH_BREAKER_THRESHOLD", default_value = "3")]
     pub dispatch_breaker_threshold: String,
+    /// Key of the stored secrets: 32 bytes in base64. Unset means a file in DATA_DIR, made at the
+    /// first start.
+    #[arg(
+        long,
+        env = "SECRETS_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub secrets_key: Option<String>,
+    /// Where runs execute, whatever operators chose in the panel: default, ci, vm, local or shadow.
+    #[arg(long, env = "RUNNER_MODE")]
+    pub runner_mode: Option<String>,
+    /// What the images that repositories name in .agent-implement/image.yml may begin with,
+    /// separated by commas; unset means ghcr.io/ and the repository's owner.
+    #[arg(long, env = "RUNNER_IMAGE_PREFIXES")]
+    pub runner_image_prefixes: Option<String>,
+    /// Whether the reaper only records which machines it would destroy: true or false.
+    #[arg(long, env = "REAPER_DRY_RUN", default_value = "false")]
+    pub reaper_dry_run: String,
+    /// Machines destroyed in one sweep at which the chat is told; 0 means never.
+    #[arg(long, env = "REAPER_ALERT_THRESHOLD", default_value = "10")]
+    pub reaper_alert_threshold: String,
     /// Addresses of reverse proxies whose X-Forwarded-For is believed, separated by commas.
     #[arg(long, env = "TRUSTED_PROXIES")]
     pub trusted_proxies: Option<String>,

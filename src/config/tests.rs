@@ -48,6 +48,10 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--log-format=xml",
         "--trusted-proxies=10.0.0.1,nowhere",
         "--runner-callback-base-url=ftp://x",
+        "--secrets-key=too-short",
+        "--runner-mode=docker",
+        "--reaper-dry-run=perhaps",
+        "--reaper-alert-threshold=many",
     ];
     let told = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
@@ -59,10 +63,14 @@ fn everything_that_is_wrong_is_said_at_once() {
         "LOG_FORMAT must be text or json, not 'xml'",
         "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
         "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
+        "SECRETS_KEY: it must be 32 bytes in base64",
+        "RUNNER_MODE must be one of: default, ci, vm, local, shadow, not 'docker'",
+        "REAPER_DRY_RUN must be true or false, not 'perhaps'",
+        "REAPER_ALERT_THRESHOLD must be a whole number of machines, not 'many'",
     ] {
         assert!(told.contains(problem), "{problem:?} in {told}");
     }
-    assert_eq!(told.lines().count(), 9);
+    assert_eq!(told.lines().count(), 13);
 }
 
 #[test]
@@ -96,11 +104,12 @@ fn effective_values_hide_every_secret() {
         "--linear-api-key=lin_topsecret",
         "--scm-webhook-secret=hook_topsecret",
         "--gap-fill-trigger-secret=gap_topsecret",
+        "--secrets-key=topsecretAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
     ];
     let config = read(&flags, &[]).unwrap();
     let shown = format!("{:?} {config:?}", config.effective());
     assert!(!shown.contains("topsecret"), "{shown}");
-    assert_eq!(config.secrets().len(), 5);
+    assert_eq!(config.secrets().len(), 6);
 }
 
 #[test]

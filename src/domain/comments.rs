@@ -3,10 +3,15 @@
 //! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
+use super::reaping::Rule;
 use super::report::FailureCode;
+use super::time::Timestamp;
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -49,6 +54,53 @@ pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String 
     format!("{} failed: {reason}", run_name(kind))
 }
 
+/// What a session tells on its ticket: the sentence, when it was so, and where its log is.
+pub fn session(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
+    match log_url {
+        Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
+        None => format!("{sentence}\n\n{at}"),
+    }
+}
+
+pub const SESSION_CREATED: &str = "Session machine created. Cloning repo and running setup...";
+
+pub fn session_cleaned_up(lived: Duration) -> String {
+    format!("Session machine cleaned up. Duration: {}", duration(lived))
+}
+
+pub fn session_failed(reason: &str) -> String {
+    format!(
+        "Session failed: {}. Machine will be cleaned up.",
+        clause(reason)
+    )
+}
+
+pub fn session_timed_out(reason: &str) -> String {
+    format!(
+        "Session timed out: {}. Machine will be cleaned up.",
+        clause(reason)
+    )
+}
+
+/// A reason as a part of a sentence: its first line, without the full stop. All of it stands in the
+/// comment that tells the outcome.
+fn clause(reason: &str) -> String {
+    let line = reason.lines().find(|line| !line.trim().is_empty());
+    let line = neutral(line.unwrap_or_default().trim());
+    line.trim_end_matches(['.', ':']).to_owned()
+}
+
+/// How long something took, as people say it.
+fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m {seconds}s"),
+        _ => format!("{hours}h {minutes}m {seconds}s"),
+    }
+}
+
 /// The end of a run's log under its label.
 pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
     format!(
@@ -56,6 +108,21 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
         label.as_str(),
         fenced(&stripped(excerpt))
     )
+}
+
+/// Clone and install of a session are done.
+pub const SESSION_READY: &str = "Environment ready. Implementation is running...";
+
+pub const VERIFY_RUNNING: &str = "Running verification script...";
+
+pub const VERIFY_PASSED: &str = "Verification passed";
+
+pub fn verify_failed(summary: &str) -> String {
+    format!("Verification failed: {}", neutral(summary))
+}
+
+pub fn session_finished(pull: &PullRef) -> String {
+    format!("Finished. PR #{} opened: {}", pull.number, pull.url)
 }
 
 pub fn parked(failures: u32) -> String {
@@ -121,6 +188,17 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
             job.issue.key, job.issue.title
         ),
     )
+}
+
+/// Many machines were destroyed at once.
+pub fn chat_reaped(counts: &BTreeMap<Rule, usize>) -> ChatMessage {
+    let total: usize = counts.values().sum();
+    let fact = |(rule, count): (&Rule, &usize)| (rule.as_str().to_owned(), count.to_string());
+    ChatMessage {
+        title: format!("The reaper destroyed {total} machines in one sweep"),
+        facts: counts.iter().map(fact).collect(),
+        ..ChatMessage::default()
+    }
 }
 
 fn chat(job: &Job, title: String) -> ChatMessage {
@@ -271,6 +349,40 @@ mod tests {
                 blocked
             ),
             blocked
+        );
+    }
+
+    #[test]
+    fn sessions_speak_in_the_specs_words() {
+        let rows = [
+            (
+                session_cleaned_up(Duration::from_secs(3)),
+                "Session machine cleaned up. Duration: 3s",
+            ),
+            (
+                session_cleaned_up(Duration::from_secs(200)),
+                "Session machine cleaned up. Duration: 3m 20s",
+            ),
+            (
+                session_cleaned_up(Duration::from_secs(3_600)),
+                "Session machine cleaned up. Duration: 1h 0m 0s",
+            ),
+            (
+                session_failed("\ngit clone failed (exit 128): no.\nmore"),
+                "Session failed: git clone failed (exit 128): no. Machine will be cleaned up.",
+            ),
+            (
+                session_timed_out("the run exceeded its time budget of 60 minutes"),
+                "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.",
+            ),
+        ];
+        for (told, expected) in rows {
+            assert_eq!(told, expected);
+        }
+        let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
+        assert_eq!(
+            session(SESSION_CREATED, at, Some("https://log")),
+            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
         );
     }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | start run | its dispatch id stands in the run's name (or is the machine's name): a run that carries it is adopted, and a second is started only when the host is known not to have the first |
 //! | end run | ending an ended run is success |
+//! | destroy machine | one that is gone is success |
 //! | move marker | it is set, not toggled; taking off an absent label is success |
 //! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id, looked for before any retry |
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{JobId, Repo};
 use super::issue::{IssueRef, Related};
 use super::job::RunHandle;
+use super::machine::{MachineRef, SessionBrief};
 use super::mapping::Provider;
 use super::stage::Stage;
 
@@ -41,6 +43,15 @@ pub enum Effect {
         job: JobId,
         repo: Repo,
         run: RunHandle,
+    },
+    /// Takes a session's machine down.
+    DestroyMachine {
+        machine: MachineRef,
+        /// The job it was made for, if there is one.
+        job: Option<JobId>,
+        /// The ticket that waits for it: what is owed to it before, the machine's log above all, is
+        /// done while the machine is still there.
+        issue: Option<IssueRef>,
     },
     MoveMarker {
         issue: IssueRef,
@@ -90,6 +101,9 @@ pub struct RunBrief {
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
     pub job_timeout_minutes: Option<u32>,
+    /// Of runs in machines of ours.
+    #[serde(default)]
+    pub session: Option<SessionBrief>,
 }
 
 /// How a comment on a pull request relates to earlier ones.
@@ -166,6 +180,12 @@ impl Effect {
                 format!("pull:{repo}#{number}")
             }
             Effect::EndRun { job, .. } => run_lane(job),
+            Effect::DestroyMachine {
+                issue: Some(issue), ..
+            } => ticket_lane(issue),
+            Effect::DestroyMachine { machine, .. } => {
+                format!("machine:{}:{}", machine.host.as_str(), machine.id)
+            }
             Effect::Chat { .. } => "chat".to_owned(),
         }
     }
@@ -175,6 +195,7 @@ impl Effect {
         match self {
             Effect::StartRun { .. } => "start run",
             Effect::EndRun { .. } => "end run",
+            Effect::DestroyMachine { .. } => "destroy machine",
             Effect::MoveMarker { .. } => "move marker",
             Effect::TicketComment { .. } => "comment on ticket",
             Effect::LogExcerpt { .. } => "log excerpt on ticket",

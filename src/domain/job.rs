@@ -59,6 +59,15 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
+    #[serde(default)]
+    pub nonce_hash: Option<String>,
+    /// When the session's machine was taken down.
+    #[serde(default)]
+    pub machine_gone_at: Option<Timestamp>,
+    /// Whether the session has told its ticket that it failed, so that its end need not.
+    #[serde(default)]
+    pub failure_told: bool,
     /// Whether the run's own result was accepted; its token is spent then.
     #[serde(default)]
     pub reported: bool,
@@ -191,9 +200,31 @@ impl TimeoutReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RunHandle {
-    Ci { id: u64, url: String },
-    Machine { id: String },
-    Container { id: String },
+    Ci {
+        id: u64,
+        url: String,
+    },
+    Machine {
+        id: String,
+        /// Where people read its log.
+        #[serde(default)]
+        log_url: Option<String>,
+    },
+    Container {
+        id: String,
+    },
+}
+
+impl RunHandle {
+    /// Where people read the run's log, when its host has a page for it.
+    pub fn log_url(&self) -> Option<&str> {
+        match self {
+            RunHandle::Ci { url, .. } => Some(url.as_str()),
+            RunHandle::Machine { log_url, .. } => log_url.as_deref(),
+            RunHandle::Container { .. } => None,
+        }
+        .filter(|url| !url.is_empty())
+    }
 }
 
 /// A pull request that a run opened, or works on.

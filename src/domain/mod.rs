@@ -13,6 +13,9 @@ pub mod stage;
 
 pub mod decision;
 pub mod job;
+pub mod machine;
+pub mod reaping;
+pub mod runner_mode;
 pub mod transition;
 
 pub mod comments;
@@ -21,8 +24,11 @@ pub mod plan;
 
 pub mod report;
 pub mod run_config;
+pub mod session_event;
 
 pub mod branch;
 pub mod caps;
+pub mod image;
 pub mod secret;
+pub mod secrets;
 pub mod sensitive;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::ids::{IssueId, IssueKey, JobId};
 use super::issue::Related;
-use super::mapping::Provider;
+use super::mapping::{Provider, SessionMode};
 use super::report::RunPhase;
 use super::secret::Secret;
 
@@ -42,6 +42,8 @@ pub struct RunConfig {
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
     pub job_timeout_minutes: Option<u32>,
+    /// Of sessions alone; workflows know no such input.
+    pub session_mode: Option<SessionMode>,
     pub callback: Option<Callback>,
 }
 
@@ -107,6 +109,10 @@ impl RunConfig {
             ("max_turns", number(self.max_turns)),
             ("max_iterations", number(self.max_iterations)),
             ("job_timeout_minutes", number(self.job_timeout_minutes)),
+            (
+                "session_mode",
+                self.session_mode.map(|mode| mode.as_str().to_owned()),
+            ),
             (
                 "callback_url",
                 callback.map(|callback| callback.url.clone()),
@@ -185,6 +191,13 @@ impl RunConfig {
             max_turns: number(inputs, "max_turns")?,
             max_iterations: number(inputs, "max_iterations")?,
             job_timeout_minutes: number(inputs, "job_timeout_minutes")?,
+            session_mode: match given("session_mode") {
+                None => None,
+                Some(text) => Some(
+                    SessionMode::parse(&text)
+                        .ok_or(RunConfigError::Invalid("session_mode", text))?,
+                ),
+            },
             callback,
         })
     }
@@ -237,6 +250,7 @@ mod tests {
             max_turns: Some(7),
             max_iterations: None,
             job_timeout_minutes: None,
+            session_mode: None,
             callback: Some(Callback {
                 url: "http://here".into(),
                 run_token: Secret::new("a.b.c"),

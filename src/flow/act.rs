@@ -22,6 +22,8 @@ use crate::wire::VendorError;
 
 use super::watch::CLOCK_SKEW;
 
+mod session;
+
 /// How long after a job's end may its log take to be there before we do without it?
 const LOG_APPEARS_WITHIN: Duration = Duration::from_secs(10 * 60);
 
@@ -85,6 +87,9 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
     let acted = match &errand.effect {
         Effect::StartRun { job, brief, .. } => start_run(app, errand, job, brief).await,
         Effect::EndRun { repo, run, .. } => end_run(app, repo, run).await,
+        Effect::DestroyMachine { machine, job, .. } => {
+            session::destroy(app, machine, job.as_ref()).await
+        }
         Effect::MoveMarker { issue, stage } => match account(app, issue) {
             Ok(account) => gone_is_done(account.move_marker(issue, *stage).await),
             Err(failure) => Err(failure),
@@ -173,6 +178,9 @@ async fn start_run(
     if job.dispatched_at.is_some() || !job.is_active() {
         return Ok(Acted::Done);
     }
+    if let Some(host) = job.runner.host() {
+        return session::start(app, errand, &job, brief, host).await;
+    }
     let github = github(app)?;
     if let Some(tried_at) = errand.unsure_since {
         match ci::find(github, &job.repo, id, job.reserved_at - CLOCK_SKEW).await? {
@@ -242,6 +250,7 @@ fn run_config(app: &App, job: &Job, brief: &RunBrief) -> RunConfig {
         max_turns: brief.max_turns,
         max_iterations: brief.max_iterations,
         job_timeout_minutes: brief.job_timeout_minutes,
+        session_mode: brief.session.as_ref().map(|session| session.mode),
         callback: callback(app, job),
     }
 }
@@ -264,10 +273,10 @@ fn callback(app: &App, job: &Job) -> Option<Callback> {
 }
 
 async fn end_run(app: &App, repo: &Repo, run: &RunHandle) -> Result<Acted, Failure> {
-    match run {
-        RunHandle::Ci { id, .. } => gone_is_done(github(app)?.cancel_run(repo, *id).await),
-        RunHandle::Machine { .. } => Err(Failure::lasting("VM sessions are not configured")),
-        RunHandle::Container { .. } => Err(Failure::lasting("local containers are not configured")),
+    match (run, run.machine()) {
+        (RunHandle::Ci { id, .. }, _) => gone_is_done(github(app)?.cancel_run(repo, *id).await),
+        (_, Some(machine)) => session::stop(app, &machine).await,
+        (_, None) => Ok(Acted::Done),
     }
 }
 
@@ -279,15 +288,19 @@ async fn log_excerpt(
     run: &RunHandle,
     label: LogLabel,
 ) -> Result<Acted, Failure> {
-    let RunHandle::Ci { id, .. } = run else {
-        return Ok(Acted::Gone("the machine and its log are gone".to_owned()));
+    let read = match run {
+        RunHandle::Ci { id, .. } => github(app)?
+            .log_excerpt(repo, *id)
+            .await
+            .map_err(Failure::from),
+        RunHandle::Machine { .. } | RunHandle::Container { .. } => session::log(app, run).await,
     };
-    let log = match github(app)?.log_excerpt(repo, *id).await {
+    let log = match read {
         Ok(RunLog::Excerpt(log)) => log,
         Ok(RunLog::Empty) => return Ok(Acted::Gone("the run has no log".to_owned())),
         late => {
             let (why, failure) = match late {
-                Err(error) => (error.to_string(), Failure::from(error)),
+                Err(failure) => (failure.error.clone(), failure),
                 Ok(_) => {
                     let why = "the run is not over yet";
                     (why.to_owned(), Failure::passing(why))

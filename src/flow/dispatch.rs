@@ -5,35 +5,71 @@
 
 use ulid::Ulid;
 
+use crate::app::App;
 use crate::config::Config;
 use crate::domain::branch::branch_name;
-use crate::domain::caps::DEFAULT_JOB_MINUTES;
+use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
 use crate::domain::ids::JobId;
+use crate::domain::image;
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
-use crate::domain::mapping::{ExecutionMode, Mapping, PLAN_WORKFLOW};
+use crate::domain::machine::SessionBrief;
+use crate::domain::mapping::{Mapping, PLAN_WORKFLOW};
+use crate::domain::runner_mode::{self, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::store::dedup::DedupEntry;
-use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, mappings, outbox};
+use crate::store::{Rows, StoreResult, WriteTx, contexts, dedup, jobs, mappings, outbox};
 
 /// A run that somebody decided to start.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub issue: FlaggedIssue,
     pub phase: Phase,
+    /// The image that the repository asks for.
+    pub image: Option<String>,
 }
 
-/// Why no run of this mapping and phase can start, whatever the issue.
-pub fn ineligible(config: &Config, mapping: &Mapping, phase: Phase) -> Option<String> {
+/// Where a new run executes, and in what image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub runner: RunnerKind,
+    pub image: Option<String>,
+}
+
+impl Place {
+    /// Where the next run of this mapping executes, in the image that its repository asks for, else
+    /// in the operator's. None when it cannot run anywhere now.
+    pub fn of(
+        app: &App,
+        tx: &impl Rows,
+        mapping: &Mapping,
+        asked: Option<String>,
+    ) -> StoreResult<Option<Self>> {
+        let placed = runner_mode::place(app.runner_mode(tx)?, mapping, app.available());
+        Ok(placed.ok().map(|placement| {
+            let runner = placement.runner();
+            let configured = match runner {
+                RunnerKind::Local => Some(app.config.containers.image.as_str()),
+                RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+            };
+            let image = image::resolve(runner, &mapping.target(), asked, configured);
+            Self { runner, image }
+        }))
+    }
+}
+
+/// Why no run of this mapping and phase can start in this mode, whatever the issue.
+pub fn ineligible(app: &App, mode: RunnerMode, mapping: &Mapping, phase: Phase) -> Option<String> {
+    let config = &app.config;
     if config.github.is_none() {
         return Some(
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY."
                 .to_owned(),
         );
     }
-    if mapping.execution_mode == ExecutionMode::VmMachines {
-        return Some("VM sessions are not configured.".to_owned());
+    if let Err(why) = runner_mode::place(mode, mapping, app.available()) {
+        return Some(why);
     }
     let silent = phase == Phase::Planning && !config.has_callbacks();
     silent.then(|| {
@@ -46,11 +82,11 @@ pub fn ineligible(config: &Config, mapping: &Mapping, phase: Phase) -> Option<St
 /// None when something has changed since it was decided; the next poll tells what.
 pub fn reserve(
     tx: &WriteTx<'_>,
-    config: &Config,
+    app: &App,
     plan: &Plan,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    let issue = &plan.issue.issue;
+    let (issue, config) = (&plan.issue.issue, &app.config);
     let Some(mapping) = mappings::get(tx, &plan.issue.team)?.filter(|mapping| !mapping.paused)
     else {
         return Ok(None);
@@ -65,9 +101,13 @@ pub fn reserve(
     {
         return Ok(None);
     }
-    let job = new_job(config, &mapping, plan.phase.into(), issue, &earlier, now);
+    let Some(place) = Place::of(app, tx, &mapping, plan.image.clone())? else {
+        return Ok(None);
+    };
+    let kind = plan.phase.into();
+    let job = new_job(config, &mapping, place, kind, issue, &earlier, now);
     let (description, related) = (&plan.issue.description, &plan.issue.related);
-    let brief = brief(config, &mapping, job.kind, description, related);
+    let brief = brief(&mapping, &job, description, related);
     start(tx, &job, brief, now)?;
     dedup::put(
         tx,
@@ -114,6 +154,7 @@ fn is_owed(tx: &WriteTx<'_>, plan: &Plan) -> StoreResult<bool> {
 pub(super) fn new_job(
     config: &Config,
     mapping: &Mapping,
+    place: Place,
     kind: JobKind,
     issue: &IssueRef,
     earlier: &[Job],
@@ -138,14 +179,19 @@ pub(super) fn new_job(
             branch_name(mapping.branch_prefix.as_deref(), &issue.key, &issue.title)
         }),
         repo,
-        runner: RunnerKind::Ci,
+        runner: place.runner,
         shadow: false,
-        session_image: config.session_image.clone(),
+        session_image: place.image,
         dispatch_number: u32::try_from(earlier.len())
             .unwrap_or(u32::MAX)
             .saturating_add(1),
         callbacks: config.has_callbacks(),
-        minutes: mapping.max_job_minutes.unwrap_or(DEFAULT_JOB_MINUTES),
+        minutes: match (place.runner, mapping.max_job_minutes) {
+            (RunnerKind::Ci, given) => given.unwrap_or(DEFAULT_JOB_MINUTES),
+            (RunnerKind::Vm | RunnerKind::Local, given) => given
+                .unwrap_or(DEFAULT_SESSION_MINUTES)
+                .min(MAX_SESSION_MINUTES),
+        },
         state: JobState::Unknown,
         run: None,
         pull: None,
@@ -157,19 +203,21 @@ pub(super) fn new_job(
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }
 
-/// What a run of this kind is started with, by the mapping as it is now.
+/// What the run of a job is started with, by the mapping as it is now.
 pub(super) fn brief(
-    config: &Config,
     mapping: &Mapping,
-    kind: JobKind,
+    job: &Job,
     description: &str,
     related: &Related,
 ) -> RunBrief {
-    let workflow_file = match (kind, &mapping.planning_workflow_file) {
+    let workflow_file = match (job.kind, &mapping.planning_workflow_file) {
         (JobKind::Planning, Some(file)) => file.clone(),
         (JobKind::Planning, None) => PLAN_WORKFLOW.to_owned(),
         (JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp, _) => {
@@ -185,9 +233,14 @@ pub(super) fn brief(
         pr_number: None,
         instruction: None,
         findings: None,
-        runner_image: config.session_image.clone(),
+        runner_image: job.session_image.clone(),
         max_turns: mapping.max_turns,
         max_iterations: mapping.max_iterations,
-        job_timeout_minutes: mapping.max_job_minutes,
+        // Nobody but us ends a session, so it must know its time.
+        job_timeout_minutes: match job.runner {
+            RunnerKind::Ci => mapping.max_job_minutes,
+            RunnerKind::Vm | RunnerKind::Local => Some(job.minutes),
+        },
+        session: job.runner.host().map(|_| SessionBrief::of(mapping)),
     }
 }

@@ -13,7 +13,6 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::app::App;
-use crate::config::Config;
 use crate::crash::CrashPoint;
 use crate::domain::caps;
 use crate::domain::comments;
@@ -26,7 +25,8 @@ use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreError, StoreResult, WriteTx, contexts, jobs, mappings};
 use crate::ticketing::Account;
 
-use super::dispatch;
+use super::dispatch::{self, Place};
+use super::image;
 
 /// How long is a ticketing system waited for?
 const LOOK_UP: Duration = Duration::from_secs(15);
@@ -83,11 +83,12 @@ impl GapFillError {
 pub async fn trigger(app: &App, command: Command) -> Result<JobId, GapFillError> {
     let key = IssueKey::parse(&command.issue).ok_or(GapFillError::NotFound)?;
     let (owners, unclear) = owners(app, &key).await?;
+    let images = images(app, &owners).await?;
     let (handle, now, asked) = (app.clone(), app.now(), presentable(command));
     let reserved = app
         .store
         .write(
-            move |tx| match reserve(tx, &handle.config, &owners, &asked, now) {
+            move |tx| match reserve(tx, &handle, &owners, &images, &asked, now) {
                 Err(GapFillError::Store(error)) => Err(error),
                 decided => Ok(decided),
             },
@@ -152,18 +153,41 @@ async fn look_up(
     Err(format!("the issue could not be looked up: {why}"))
 }
 
+/// What the repository of each owner asks for as an image, or why it cannot have it.
+type Images = BTreeMap<TeamKey, Result<Option<String>, String>>;
+
+async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
+    let mut images = Images::new();
+    for named in owners {
+        if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &named.team))? {
+            images.insert(named.team.clone(), image::asked(app, &mapping).await);
+        }
+    }
+    Ok(images)
+}
+
 /// Reserves the run, unless what was seen outside no longer holds.
 fn reserve(
     tx: &WriteTx<'_>,
-    config: &Config,
+    app: &App,
     owners: &[NamedIssue],
+    images: &Images,
     command: &Command,
     now: Timestamp,
 ) -> Result<JobId, GapFillError> {
     let (named, mapping, opened) = permitted(tx, owners, command.pull)?;
-    if let Some(why) = dispatch::ineligible(config, &mapping, Phase::Implementation) {
+    let mode = app.runner_mode(tx)?;
+    if let Some(why) = dispatch::ineligible(app, mode, &mapping, Phase::Implementation) {
         return Err(GapFillError::not_dispatched(why));
     }
+    let asked = match images.get(&mapping.team_key) {
+        Some(Err(why)) => return Err(GapFillError::not_dispatched(why)),
+        Some(Ok(asked)) => asked.clone(),
+        None => None,
+    };
+    let Some(place) = Place::of(app, tx, &mapping, asked)? else {
+        return Err(GapFillError::not_dispatched("its runner is not set up"));
+    };
     let on_branch = |job: &&Job| job.repo == opened.repo && job.branch == opened.branch;
     if let Some(Job { id, branch, .. }) = jobs::active(tx)?.iter().find(on_branch) {
         return Err(GapFillError::not_dispatched(format!(
@@ -175,7 +199,7 @@ fn reserve(
     let job = Job {
         branch: opened.branch,
         pull: opened.pull,
-        ..dispatch::new_job(config, &mapping, kind, issue, &earlier, now)
+        ..dispatch::new_job(&app.config, &mapping, place, kind, issue, &earlier, now)
     };
     // Siblings take requests of their own to read; those that the first run was told of will do.
     let related = Related {
@@ -185,7 +209,7 @@ fn reserve(
     let brief = RunBrief {
         pr_number: Some(command.pull),
         instruction: command.instruction.clone(),
-        ..dispatch::brief(config, &mapping, kind, &named.description, &related)
+        ..dispatch::brief(&mapping, &job, &named.description, &related)
     };
     dispatch::start(tx, &job, brief, now)?;
     Ok(job.id)

@@ -7,6 +7,7 @@
 //!    commit that checks again what was decided outside of it.
 //! 5. [`deliver`] finds the effect at the head of its lane and asks the runner to start.
 //! 6. The run reports its steps and one result to [`report`].
+//!    A session says on the way how far it is: [`session`] has the ticket told.
 //! 7. `domain::transition` answers the new job and what is owed for it.
 //! 8. [`commit`] stores both in one transaction; only then is the run answered.
 //! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
@@ -14,6 +15,7 @@
 //!    An implementation asks [`context`] for the plan that was posted before it.
 //! 10. [`watch`] looks at what should have happened by now and feeds the same transition; [`closed`]
 //!     ends the runs of issues that people have closed.
+//!     Machines that nobody needs any more are taken down by [`reap`].
 //!     An operator who wonders why nothing happens is told by [`probe`] who does not answer.
 //!
 //! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
@@ -30,10 +32,13 @@ pub mod dispatch;
 pub mod gap_fill;
 pub mod poll;
 pub mod probe;
+pub mod reap;
 pub mod report;
+pub mod session;
 pub mod watch;
 
 mod act;
+mod image;
 mod task;
 
 pub use task::Stop;
@@ -56,6 +61,9 @@ pub async fn run(app: App, stop: Stop) {
         stop.clone(),
         || watch::once(&app),
     );
+    let reaping = task::repeat("reap", app.pace.reap, &app.bells.reap, stop.clone(), || {
+        reap::once(&app)
+    });
     let delivering = deliver::run(app.clone(), stop.clone());
-    tokio::join!(polling, watching, delivering);
+    tokio::join!(polling, watching, reaping, delivering);
 }

@@ -1,12 +1,12 @@
 //! One look at every ticketing system, and a decision about every flagged issue.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures_util::future::join_all;
 
 use crate::app::{App, Sighted};
 use crate::crash::CrashPoint;
-use crate::domain::decision::{self, Decision, Outcome, View};
+use crate::domain::decision::{self, Decision, Outcome, Reason, View};
 use crate::domain::effect::ticket_lane;
 use crate::domain::ids::{IssueId, TeamKey};
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
@@ -16,8 +16,8 @@ use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
 use crate::ticketing::Account;
 
-use super::closed;
 use super::dispatch::{self, Plan};
+use super::{closed, image};
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
@@ -42,8 +42,9 @@ pub async fn once(app: &App) -> StoreResult<()> {
     for account in &app.ticketing {
         add_siblings(account, &mut decided).await;
     }
+    let images = images(app, &view, &mut decided).await;
     let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
-    note(app, decided, now).await?;
+    note(app, decided, images, now).await?;
     for look in looks.iter().filter(|look| look.issues.is_ok()) {
         closed::end_runs(app, look.system, &flagged).await?;
     }
@@ -54,9 +55,10 @@ pub async fn once(app: &App) -> StoreResult<()> {
 fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
     let mappings = mappings::all(tx)?;
     let phases = [Phase::Planning, Phase::Implementation];
+    let mode = app.runner_mode(tx)?;
     let ineligible = mappings.iter().flat_map(|mapping| {
         phases.into_iter().filter_map(|phase| {
-            let why = dispatch::ineligible(&app.config, mapping, phase)?;
+            let why = dispatch::ineligible(app, mode, mapping, phase)?;
             Some(((mapping.team_key.clone(), phase), why))
         })
     });
@@ -166,10 +168,44 @@ async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)
     }
 }
 
+/// The images that the repositories of what is about to run ask for: one request a repository. What
+/// asks for one that it cannot have waits.
+async fn images(
+    app: &App,
+    view: &View,
+    decided: &mut [(FlaggedIssue, Decision)],
+) -> BTreeMap<TeamKey, String> {
+    let about_to_run = |decision: &Decision| decision.outcome == Outcome::Dispatched;
+    let teams: BTreeSet<&TeamKey> = decided
+        .iter()
+        .filter(|(_, decision)| about_to_run(decision))
+        .map(|(issue, _)| &issue.team)
+        .collect();
+    let mapped = teams.into_iter().filter_map(|team| view.mappings.get(team));
+    let looks = mapped.map(async |mapping| {
+        let asked = image::asked(app, mapping).await;
+        (mapping.team_key.clone(), asked)
+    });
+    let (mut images, mut refused) = (BTreeMap::new(), BTreeMap::new());
+    for (team, asked) in join_all(looks).await {
+        match asked {
+            Ok(asked) => images.extend(asked.map(|image| (team, image))),
+            Err(why) => drop(refused.insert(team, why)),
+        }
+    }
+    for (issue, decision) in decided {
+        if let Some(why) = refused.get(&issue.team).filter(|_| about_to_run(decision)) {
+            decision.hold(Reason::Ineligible, why);
+        }
+    }
+    images
+}
+
 /// Reserves what is to run and keeps what has changed in the ledger, in one commit.
 async fn note(
     app: &App,
     decided: Vec<(FlaggedIssue, Decision)>,
+    images: BTreeMap<TeamKey, String>,
     now: Timestamp,
 ) -> StoreResult<()> {
     let news = app.store.read(|tx| {
@@ -194,8 +230,9 @@ async fn note(
                     let plan = Plan {
                         issue: issue.clone(),
                         phase,
+                        image: images.get(&issue.team).cloned(),
                     };
-                    let Some(job) = dispatch::reserve(tx, &handle.config, &plan, now)? else {
+                    let Some(job) = dispatch::reserve(tx, &handle, &plan, now)? else {
                         continue;
                     };
                     reserved.push((job, issue.issue.key.clone()));

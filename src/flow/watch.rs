@@ -1,7 +1,8 @@
 //! What should have happened by now.
 //!
 //! Open CI runs are found with one list call per repository, by their id or by the dispatch id in
-//! their name; never by time. What was found, and every deadline that has passed, becomes an event
+//! their name; never by time. Machines of sessions are found with one list call per host
+//! ([`machines`]). What was found, and every deadline that has passed, becomes an event
 //! of the job.
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use crate::store::{StoreResult, jobs};
 
 use super::commit::{self, Policy};
 
+mod machines;
+
 /// How far may the host's clock be behind ours without hiding a run from us?
 pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
@@ -40,6 +43,7 @@ pub async fn once(app: &App) -> StoreResult<()> {
         let looked: StoreResult<Vec<()>> = join_all(looks).await.into_iter().collect();
         looked?;
     }
+    machines::look(app, &active).await?;
     for job in &active {
         if job.overdue(app.now()).is_some() {
             happen(app, job, Event::TimePassed).await?;

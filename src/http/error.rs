@@ -15,6 +15,9 @@ use warp::reply::{Reply, Response};
 
 use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
+use crate::domain::runner_mode::{self, RunnerMode};
+use crate::domain::secrets::SecretNameError;
+use crate::domain::session_event::SessionEventError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
@@ -269,7 +272,10 @@ pub enum AdminFault {
     IssueNotFound,
     IssueIdRequired,
     NonceAndOwnerRequired,
+    NonceRequired,
     NonceUnknown,
+    Event(SessionEventError),
+    Step(StepError),
     OwnerMismatch,
     TokenFailed,
     JqlRequired,
@@ -280,6 +286,14 @@ pub enum AdminFault {
     TicketingBNotConfigured,
     /// What a vendor said when we could not do what was asked.
     Vendor(String),
+    ModeUnknown,
+    /// The mode was stored and the environment's is in force.
+    ModeOverridden(RunnerMode),
+    SessionsNotConfigured,
+    NameAndValueRequired,
+    /// A rule that a secret or a setting breaks.
+    Invalid(String),
+    SecretNotFound,
 }
 
 impl From<AdminFault> for ApiError {
@@ -311,6 +325,22 @@ impl From<AdminFault> for ApiError {
             AdminFault::NoPatch => (S::NOT_FOUND, "no patch"),
             AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
+            AdminFault::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
+            AdminFault::Event(SessionEventError::EventRequired) => {
+                (S::BAD_REQUEST, "event is required")
+            }
+            AdminFault::Event(SessionEventError::Unknown(event)) => {
+                return Self::new(S::BAD_REQUEST, format!("Unknown event type: {event}"));
+            }
+            AdminFault::Event(SessionEventError::PullRequired) => (
+                S::BAD_REQUEST,
+                "prNumber and prUrl of one pull request are required",
+            ),
+            AdminFault::Step(StepError::NotAnObject) => (S::BAD_REQUEST, "step is required"),
+            AdminFault::Step(StepError::Field(name)) => {
+                let sentence = format!("step.{name} is required and must be a string");
+                return Self::new(S::BAD_REQUEST, sentence);
+            }
             AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),
             AdminFault::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
             AdminFault::JqlRequired => (S::BAD_REQUEST, "jql field required"),
@@ -326,8 +356,28 @@ impl From<AdminFault> for ApiError {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
+            AdminFault::ModeUnknown => (S::BAD_REQUEST, runner_mode::MODES),
+            AdminFault::ModeOverridden(mode) => {
+                let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
+                return Self::new(S::CONFLICT, sentence)
+                    .with("persisted", json!(true))
+                    .with("mode", json!(mode.as_str()))
+                    .with("source", json!("env"));
+            }
+            AdminFault::SessionsNotConfigured => {
+                (S::SERVICE_UNAVAILABLE, "Fly sessions config not set")
+            }
+            AdminFault::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
+            AdminFault::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
+            AdminFault::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
         };
         Self::new(status, sentence)
+    }
+}
+
+impl From<SecretNameError> for ApiError {
+    fn from(error: SecretNameError) -> Self {
+        AdminFault::Invalid(error.to_string()).into()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod jwt;
 pub mod admin_token;
 pub mod app_jwt;
 pub mod run_token;
+pub mod sealing;
 pub mod signature;
 
 use ring::digest::{SHA256, digest};

@@ -107,6 +107,14 @@ impl RunTokens {
         ))
     }
 
+    /// The nonce that a session shows for its job. It is the same whenever it is asked for, so that a
+    /// machine whose making was not noted has the right one; only its hash is stored.
+    pub fn nonce(&self, job: &JobId) -> Secret {
+        let words = format!("session-nonce:{job}");
+        let tag = hmac::sign(&self.key, words.as_bytes());
+        Secret::new(data_encoding::HEXLOWER.encode(tag.as_ref()))
+    }
+
     /// Checks a token that a run showed, and says whose it is.
     ///
     /// # Errors

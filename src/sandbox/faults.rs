@@ -18,6 +18,8 @@ pub enum Vendor {
     /// Git over HTTP: off unless dialled.
     Git,
     Jira,
+    Fly,
+    Docker,
 }
 
 impl Vendor {
@@ -29,6 +31,8 @@ impl Vendor {
             Self::Chat => "chat",
             Self::Git => "git",
             Self::Jira => "jira",
+            Self::Fly => "fly",
+            Self::Docker => "docker",
         }
     }
 }

@@ -13,6 +13,7 @@ mod graphql;
 mod http;
 mod jira;
 mod linear;
+mod machines;
 mod page;
 mod requests;
 pub mod scripted_agent;
@@ -33,5 +34,8 @@ pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTic
 pub use self::linear::{
     CommentSnapshot, LabelChange, Linear, LinkSnapshot, Ticket, TicketSnapshot,
 };
+pub use self::machines::MachineSnapshot;
+pub use self::machines::docker::DockerEngine;
+pub use self::machines::fly::FlyMachines;
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::town::{Town, TownOptions};

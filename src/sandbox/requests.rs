@@ -80,7 +80,7 @@ impl RequestLog {
             method: request.method.clone(),
             url: public_url(vendor, request),
             headers: headers(request),
-            body: body(request),
+            body: without_environment(body(request)),
             status,
         };
         let mut log = lock(&self.0);
@@ -99,6 +99,8 @@ fn public_url(vendor: Vendor, request: &Request) -> String {
         Vendor::Git => format!("https://github.com{path}"),
         Vendor::Jira if path.starts_with("/ex/") => format!("https://api.atlassian.com{path}"),
         Vendor::Jira => format!("https://sandbox.atlassian.net{path}"),
+        Vendor::Fly => format!("https://api.machines.dev{path}"),
+        Vendor::Docker => format!("http://docker{path}"),
         Vendor::Chat => match path.strip_prefix("/teams") {
             Some(rest) => format!("https://sandbox.logic.azure.com/workflows{rest}"),
             None => format!(
@@ -140,6 +142,25 @@ fn headers(request: &Request) -> Map<String, Value> {
 
 fn is_jwt(token: &str) -> bool {
     token.starts_with("eyJ") && token.matches('.').count() == 2
+}
+
+/// A machine is made with its secrets in its environment; their names are enough for a log.
+fn without_environment(mut body: Value) -> Value {
+    const MASK: &str = "[redacted]";
+    if let Some(env) = body
+        .pointer_mut("/config/env")
+        .and_then(Value::as_object_mut)
+    {
+        env.values_mut().for_each(|value| *value = MASK.into());
+    }
+    if let Some(env) = body.get_mut("Env").and_then(Value::as_array_mut) {
+        for pair in env {
+            let text = pair.as_str().unwrap_or_default();
+            let name = text.split_once('=').map_or(text, |(name, _)| name);
+            *pair = format!("{name}={MASK}").into();
+        }
+    }
+    body
 }
 
 fn body(request: &Request) -> Value {

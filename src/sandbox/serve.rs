@@ -3,6 +3,7 @@
 //! Faults strike here, around the vendors and never inside them: a vendor either does a thing whole
 //! and stores it, or is not asked. Vendors are synchronous and run on the blocking pool.
 
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -12,30 +13,57 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use super::chat::Chat;
 use super::faults::{Fault, Vendor};
 use super::http::{Reply, Request};
+use super::machines::fly::FlyMachines;
 use super::town::Inner;
 
+/// The socket of the container engine. None where the folder's name is too long for one; the engine
+/// answers on the town's port all the same.
+pub(crate) fn socket(path: &Path) -> Option<UnixListener> {
+    // Left behind by a town that was killed; mostly there is none.
+    let _ = std::fs::remove_file(path);
+    UnixListener::bind(path).ok()
+}
+
 /// Connections end with the accept loop: dropping the set aborts them.
-pub(crate) async fn accept(listener: TcpListener, town: Weak<Inner>) {
+pub(crate) async fn accept(listener: TcpListener, socket: Option<UnixListener>, town: Weak<Inner>) {
     let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        let town = town.clone();
-        // Small answers must not wait for the client's delayed acknowledgement.
-        let _ = stream.set_nodelay(true);
-        connections.spawn(async move {
-            let service = service_fn(move |request| handle(town.clone(), request));
-            // A client that goes away, or a connection dropped on purpose, is no error of ours.
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { return };
+                // Small answers must not wait for the client's delayed acknowledgement.
+                let _ = stream.set_nodelay(true);
+                connections.spawn(serve(stream, town.clone()));
+            }
+            Some(stream) = next(socket.as_ref()) => {
+                connections.spawn(serve(stream, town.clone()));
+            }
+        }
         while connections.try_join_next().is_some() {}
     }
+}
+
+/// The next connection of the socket; never one where there is no socket.
+async fn next(socket: Option<&UnixListener>) -> Option<UnixStream> {
+    match socket {
+        Some(socket) => Some(socket.accept().await.ok()?.0),
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, town: Weak<Inner>) {
+    let service = service_fn(move |request| handle(town.clone(), request));
+    // A client that goes away, or a connection dropped on purpose, is no error of ours.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 /// The error that makes the server close a connection without an answer.
@@ -62,6 +90,9 @@ enum Door {
     Git,
     Site,
     Chat,
+    Fly,
+    FlyLogs,
+    Docker,
     Nowhere,
 }
 
@@ -93,6 +124,11 @@ impl Door {
             (if git { Self::Git } else { Self::Site }, rest)
         } else if let Some(rest) = behind("/chat") {
             (Self::Chat, rest)
+        } else if let Some(rest) = behind("/fly") {
+            let is_log = rest.starts_with("/api/");
+            (if is_log { Self::FlyLogs } else { Self::Fly }, rest)
+        } else if is_engine(path) {
+            (Self::Docker, path.to_owned())
         } else {
             (Self::Nowhere, path.to_owned())
         }
@@ -106,7 +142,9 @@ impl Door {
             Self::Rest | Self::GraphQl => Some(Vendor::GitHub),
             Self::Git => Some(Vendor::Git),
             Self::Chat => Some(Vendor::Chat),
-            Self::LinearPage | Self::JiraPage | Self::Site | Self::Nowhere => None,
+            Self::Fly => Some(Vendor::Fly),
+            Self::Docker => Some(Vendor::Docker),
+            Self::LinearPage | Self::JiraPage | Self::Site | Self::FlyLogs | Self::Nowhere => None,
         }
     }
 }
@@ -133,6 +171,17 @@ async fn handle(
     reply.map(wire).ok_or(Dropped)
 }
 
+/// Whether a path is the container engine's, with or without a version in front.
+fn is_engine(path: &str) -> bool {
+    let mut segments = path.split('/').skip(1);
+    let first = segments.next().unwrap_or_default();
+    let first = match first.starts_with("v1.") {
+        true => segments.next().unwrap_or_default(),
+        false => first,
+    };
+    matches!(first, "containers" | "images" | "_ping")
+}
+
 /// Answers one vendor request as its dial wants it; `None` drops the connection.
 async fn faulty(town: &Arc<Inner>, door: Door, vendor: Vendor, request: Request) -> Option<Reply> {
     let faults = &town.faults[vendor as usize];
@@ -150,6 +199,9 @@ async fn faulty(town: &Arc<Inner>, door: Door, vendor: Vendor, request: Request)
             Vendor::Jira => town.jira.rate_limited(left),
             Vendor::GitHub | Vendor::Git => town.github.rate_limited(left),
             Vendor::Chat => Chat::rate_limited(left),
+            Vendor::Fly => FlyMachines::rate_limited(left),
+            // An engine knows no quota.
+            Vendor::Docker => broken(503),
         }),
         Some(Fault::DropAfter) => {
             ask(town, door, request.clone()).await;
@@ -195,12 +247,16 @@ async fn ask(town: &Arc<Inner>, door: Door, request: Request) -> Reply {
             Door::GraphQl => town.github.graphql(&request),
             Door::Git | Door::Site => town.github.site(&request),
             Door::Chat => town.chat.answer(&request),
+            Door::Fly | Door::FlyLogs => town.machines.answer(&request),
+            Door::Docker => town.docker.answer(&request),
             Door::Nowhere => Reply::text(404, "no such vendor"),
         };
         let settled = match door {
             Door::Linear | Door::LinearPage => town.linear.settle(),
             Door::Jira | Door::JiraPage => town.jira.settle(),
             Door::Chat => town.chat.settle(),
+            Door::Fly | Door::FlyLogs => town.machines.settle(),
+            Door::Docker => town.docker.settle(),
             _ => town.github.settle(),
         };
         settled.map(|()| reply)

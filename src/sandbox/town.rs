@@ -14,6 +14,8 @@ use super::faults::{Dial, Faults, Vendor};
 use super::github::{self, GitHub, Setup};
 use super::jira::Jira;
 use super::linear::Linear;
+use super::machines::docker::DockerEngine;
+use super::machines::fly::FlyMachines;
 use super::requests::RequestLog;
 use super::serve;
 use super::state::{lock, replace};
@@ -84,7 +86,9 @@ pub(crate) struct Inner {
     pub jira: Jira,
     pub github: GitHub,
     pub chat: Chat,
-    pub faults: [Faults; 5],
+    pub machines: FlyMachines,
+    pub docker: DockerEngine,
+    pub faults: [Faults; 7],
     pub requests: RequestLog,
     /// One permit a vendor at work; a stop takes them all, so that nothing is written after it.
     pub at_work: Arc<Semaphore>,
@@ -125,6 +129,8 @@ impl Town {
                 app_key_pem: options.app_key_pem,
             })?,
             chat: Chat::open(&dir)?,
+            machines: FlyMachines::open(&dir)?,
+            docker: DockerEngine::open(&dir)?,
             faults: std::array::from_fn(|at| Faults::seeded(options.seed ^ at as u64)),
             requests: RequestLog::default(),
             at_work: Arc::new(Semaphore::new(AT_WORK_MAX as usize)),
@@ -134,7 +140,8 @@ impl Town {
         for (vendor, dial) in options.dials {
             inner.faults[vendor as usize].set(dial);
         }
-        let server = tokio::spawn(serve::accept(listener, Arc::downgrade(&inner)));
+        let socket = serve::socket(&inner.dir.join("docker.sock"));
+        let server = tokio::spawn(serve::accept(listener, socket, Arc::downgrade(&inner)));
         *lock(&inner.server) = Some(server);
         Ok(Self { inner })
     }
@@ -180,6 +187,34 @@ impl Town {
     /// An incoming webhook of the second chat vendor.
     pub fn teams_url(&self) -> String {
         format!("{}/chat/teams/sandbox", self.base())
+    }
+
+    /// Base of the Machines API.
+    pub fn machines_url(&self) -> String {
+        format!("{}/fly", self.base())
+    }
+
+    /// The container engine, as `DOCKER_HOST` names it.
+    pub fn docker_host(&self) -> String {
+        format!("tcp://127.0.0.1:{}", self.inner.port)
+    }
+
+    /// The same, as an address.
+    pub fn docker_url(&self) -> String {
+        self.base()
+    }
+
+    /// The same engine behind a Unix socket.
+    pub fn docker_socket(&self) -> String {
+        format!("unix://{}", self.inner.dir.join("docker.sock").display())
+    }
+
+    pub fn machines(&self) -> &FlyMachines {
+        &self.inner.machines
+    }
+
+    pub fn docker(&self) -> &DockerEngine {
+        &self.inner.docker
     }
 
     pub fn linear(&self) -> &Linear {
@@ -236,8 +271,11 @@ impl Town {
     /// Stops answering and kills what runs, as a machine's crash would.
     pub async fn stop_and_kill_runs(self) {
         let github = self.inner.github.clone();
+        let (machines, docker) = (self.inner.machines.clone(), self.inner.docker.clone());
         self.stop().await;
         github.kill_runs();
+        machines.kill_all();
+        docker.kill_all();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::domain::job::Job;
 
 use super::StoreResult;
 use super::shelf::{Order, Rows, WriteTx};
-use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_PULL};
+use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL};
 
 /// How many entries the dispatch log shows. (spec: *Dispatch log entry*)
 pub const LOG_SIZE: usize = 500;
@@ -32,6 +32,14 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     } else if was_active && !job.is_active() {
         JOBS_ACTIVE.remove(tx, id)?;
     }
+    let nonce_before = before.as_ref().and_then(|job| job.nonce_hash.as_ref());
+    if let Some(hash) = job
+        .nonce_hash
+        .as_ref()
+        .filter(|hash| nonce_before != Some(*hash))
+    {
+        JOBS_BY_NONCE.put(tx, hash.as_str(), &job.id)?;
+    }
     let pull_before = before.and_then(|job| job.pull);
     if let Some(pull) = job
         .pull
@@ -54,6 +62,14 @@ pub fn of_issue(tx: &impl Rows, issue: &IssueId) -> StoreResult<Vec<Job>> {
     let range = (issue.as_str(), "")..=(issue.as_str(), LAST);
     let ids = JOBS_BY_ISSUE.collect(tx, range, |(_, id), ()| JobId::from(id))?;
     load(tx, &ids)
+}
+
+/// The job whose session was started with the nonce of this hash, whatever its state.
+pub fn of_nonce(tx: &impl Rows, hash: &str) -> StoreResult<Option<Job>> {
+    match JOBS_BY_NONCE.get(tx, hash)? {
+        Some(id) => get(tx, &id),
+        None => Ok(None),
+    }
 }
 
 /// Every job of a pull request, oldest first.

@@ -9,20 +9,26 @@
 pub mod admin_tokens;
 pub mod contexts;
 pub mod dedup;
+pub mod instance;
 pub mod jobs;
 pub mod ledger;
 pub mod mappings;
 pub mod outbox;
 pub mod parked;
 pub mod patches;
+pub mod reaper;
+pub mod secrets;
+pub mod session_events;
+pub mod settings;
 pub mod steps;
 
+mod key_file;
 mod migrations;
 mod shelf;
 mod tables;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -85,6 +91,8 @@ pub struct Store {
     db: Arc<Database>,
     writer: writer::Writer,
     order: Arc<AtomicU64>,
+    /// None in memory.
+    dir: Option<Arc<PathBuf>>,
 }
 
 impl Store {
@@ -103,10 +111,14 @@ impl Store {
         let opened = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create(&path);
-        Self::with(opened.map_err(|error| match error {
+        let db = opened.map_err(|error| match error {
             redb::DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: shown },
             other => other.into(),
-        })?)
+        })?;
+        Ok(Self {
+            dir: Some(Arc::new(dir.to_owned())),
+            ..Self::with(db)?
+        })
     }
 
     /// A store that lives in memory, for tests of the floors above.
@@ -121,11 +133,13 @@ impl Store {
 
     fn with(db: Database) -> StoreResult<Self> {
         migrations::bring_up_to_date(&db)?;
+        instance::found(&db)?;
         let db = Arc::new(db);
         Ok(Self {
             writer: writer::Writer::start(Arc::clone(&db)),
             order: Arc::new(AtomicU64::new(first_order())),
             db,
+            dir: None,
         })
     }
 

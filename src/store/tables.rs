@@ -3,9 +3,11 @@
 use redb::WriteTransaction;
 use serde_json::Value;
 
+use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::plan::IssueContext;
+use crate::domain::time::Timestamp;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
@@ -13,6 +15,8 @@ use super::dedup::DedupEntry;
 use super::ledger::LedgerRow;
 use super::outbox::Errand;
 use super::parked::Parked;
+use super::reaper::Action;
+use super::secrets::SealedSecret;
 use super::shelf::Shelf;
 use super::steps::StepRow;
 
@@ -30,6 +34,11 @@ pub const JOBS_ACTIVE: Shelf<&str, ()> = Shelf::new("jobs-active-1");
 pub const JOBS_BY_ISSUE: Shelf<(&str, &str), ()> = Shelf::new("jobs-by-issue-1");
 /// (Repository, pull request number, job id). Grows with the jobs.
 pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-1");
+/// Hash of a session's nonce -> job id. Written when a session is started; grows with the sessions.
+pub const JOBS_BY_NONCE: Shelf<&str, JobId> = Shelf::new("jobs-by-nonce-1");
+
+/// (Job id, identity of an event), once its session has told it. A few a session.
+pub const SESSION_EVENTS: Shelf<(&str, &str), ()> = Shelf::new("session-events-1");
 
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
@@ -63,6 +72,17 @@ pub const OUTBOX_DEAD: Shelf<u64, Errand> = Shelf::new("outbox-dead-1");
 /// Hash of an admin token -> when it expires. Swept when a token is issued.
 pub const ADMIN_TOKENS: Shelf<&str, AdminToken> = Shelf::new("admin-tokens-1");
 
+/// (Milliseconds, machine id) -> what the reaper did. A day's, and the latest hundred.
+pub const REAPER_ACTIONS: Shelf<(u64, &str), Action> = Shelf::new("reaper-actions-1");
+/// (Machine id, rule and badge) -> when it was noted. Gone with the machine.
+pub const REAPER_NOTED: Shelf<(&str, &str), Timestamp> = Shelf::new("reaper-noted-1");
+
+/// (Team in upper case or nothing, stored name) -> sealed value. Written by operators; a handful a
+/// team, gone with its mapping.
+pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
+/// Name -> value of a setting that operators changed. A handful.
+pub const SETTINGS: Shelf<&str, String> = Shelf::new("settings-1");
+
 /// Makes all of them, so that a snapshot never meets a missing table.
 pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     META.create(tx)?;
@@ -71,6 +91,8 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     JOBS_ACTIVE.create(tx)?;
     JOBS_BY_ISSUE.create(tx)?;
     JOBS_BY_PULL.create(tx)?;
+    JOBS_BY_NONCE.create(tx)?;
+    SESSION_EVENTS.create(tx)?;
     STEPS.create(tx)?;
     PATCHES.create(tx)?;
     DEDUP.create(tx)?;
@@ -81,5 +103,9 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     OUTBOX.create(tx)?;
     OUTBOX_HEADS.create(tx)?;
     OUTBOX_DEAD.create(tx)?;
-    ADMIN_TOKENS.create(tx)
+    ADMIN_TOKENS.create(tx)?;
+    REAPER_ACTIONS.create(tx)?;
+    REAPER_NOTED.create(tx)?;
+    SECRETS.create(tx)?;
+    SETTINGS.create(tx)
 }

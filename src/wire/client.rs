@@ -1,5 +1,6 @@
 //! Sending a request: gate, time, redirects, repeats, and the verdict on what came back.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,8 +79,33 @@ impl Client {
         redactor: Redactor,
         timeouts: Timeouts,
     ) -> Result<Self, String> {
+        Self::build(vendor, redactor, timeouts, reqwest::Client::builder)
+    }
+
+    /// As [`Client::with_timeouts`], of a vendor behind a Unix socket; addresses say only what is
+    /// asked for.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn on_socket(
+        vendor: &'static str,
+        redactor: Redactor,
+        timeouts: Timeouts,
+        socket: &Path,
+    ) -> Result<Self, String> {
+        Self::build(vendor, redactor, timeouts, || {
+            reqwest::Client::builder().unix_socket(socket)
+        })
+    }
+
+    fn build(
+        vendor: &'static str,
+        redactor: Redactor,
+        timeouts: Timeouts,
+        begin: impl Fn() -> reqwest::ClientBuilder,
+    ) -> Result<Self, String> {
         let builder = || {
-            reqwest::Client::builder()
+            begin()
                 .user_agent(concat!("agent-implement/", env!("CARGO_PKG_VERSION")))
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(timeouts.connect)

@@ -175,7 +175,12 @@ impl Response {
 
     /// The body as text, redacted; what is not UTF-8 is replaced.
     pub fn text(&self) -> String {
-        self.redactor.redact(&String::from_utf8_lossy(&self.body))
+        self.redacted(&String::from_utf8_lossy(&self.body))
+    }
+
+    /// A text that was made of the body, redacted.
+    pub fn redacted(&self, text: &str) -> String {
+        self.redactor.redact(text)
     }
 
     /// Decodes the body.

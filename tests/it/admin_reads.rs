@@ -76,7 +76,10 @@ async fn a_job_is_shown_field_by_field() {
 async fn a_timed_out_machine_names_both() {
     let server = Server::start().await;
     let mut shown = job("01A", JobKind::Planning);
-    shown.run = Some(RunHandle::Machine { id: "m1".into() });
+    shown.run = Some(RunHandle::Machine {
+        id: "m1".into(),
+        log_url: None,
+    });
     shown.state = JobState::TimedOut {
         reason: TimeoutReason::MachineTimeout,
     };

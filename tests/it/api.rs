@@ -223,6 +223,9 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }

@@ -34,6 +34,7 @@ fn whole(phase: RunPhase) -> RunConfig {
         max_turns: Some(1),
         max_iterations: Some(1),
         job_timeout_minutes: Some(1),
+        session_mode: None,
         callback: Some(Callback {
             url: "http://here".into(),
             run_token: Secret::new("a"),

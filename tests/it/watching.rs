@@ -213,7 +213,10 @@ async fn machines_and_containers_have_an_hour() {
     for (runner, run, reason) in [
         (
             RunnerKind::Vm,
-            RunHandle::Machine { id: "m1".into() },
+            RunHandle::Machine {
+                id: "m1".into(),
+                log_url: None,
+            },
             TimeoutReason::MachineTimeout,
         ),
         (

@@ -20,11 +20,12 @@ use tokio::net::TcpListener;
 use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
-    Config, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear, LinearCredentials, LogFormat,
-    Notify,
+    Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
+    LinearCredentials, LogFormat, Notify, Reaper, VmSessions,
 };
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::mapping::{Input, PLAN_WORKFLOW};
+use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 use crate::sandbox::stories::{self, Tracker};
 use crate::sandbox::{Town, TownOptions};
@@ -57,6 +58,9 @@ pub struct Arguments {
     /// The ticketing system that the tickets are filed in.
     #[arg(long, value_enum, default_value_t)]
     system: Tracker,
+    /// Where the runs execute: as workflows, in virtual machines, or in containers of this machine.
+    #[arg(long, value_enum, default_value_t)]
+    runner: Runner,
     /// Folder to keep everything in, to go on in it later; unset uses one that is removed at the end.
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -70,6 +74,25 @@ pub struct Arguments {
     /// Die at a named point, as kill -9 would; for crash tests.
     #[arg(long, hide = true)]
     crash_at: Option<CrashPoint>,
+}
+
+/// Where the demo's runs execute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Runner {
+    #[default]
+    Ci,
+    Vm,
+    Local,
+}
+
+impl Runner {
+    fn mode(self) -> RunnerMode {
+        match self {
+            Runner::Ci => RunnerMode::Ci,
+            Runner::Vm => RunnerMode::Vm,
+            Runner::Local => RunnerMode::Local,
+        }
+    }
 }
 
 pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -88,7 +111,10 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let port = listener.local_addr()?.port();
     keepsake.keep(dir, port)?;
 
-    let config = config(dir, &town, &keepsake, port);
+    let config = Config {
+        runner_mode: Some(arguments.runner.mode()),
+        ..config(dir, &town, &keepsake, port)
+    };
     let redactor = Redactor::new(config.secrets());
     let logs = config.data_dir.join("logs");
     let _logging = logging::start(&arguments.log_level, config.log_format, &logs, &redactor)?;
@@ -184,12 +210,31 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
             api_url: town.github_api_url(),
         }),
         session_image: None,
+        vm_sessions: VmSessions {
+            token: Some(Secret::new(town.machines().token())),
+            app: Some(town.machines().app().to_owned()),
+            region: None,
+            api_url: town.machines_url(),
+        },
+        containers: Containers {
+            engine: Engine::Web(town.docker_url()),
+            named: true,
+            image: town.docker().image().to_owned(),
+        },
+        model_keys: vec![("ANTHROPIC_API_KEY", Secret::new("sk-ant-sandbox-only"))],
         notify: Some(Notify {
             url: Secret::new(town.chat_url()),
             kind: ChatKind::ChannelA,
         }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),
+        secrets_key: None,
+        runner_mode: None,
+        image_prefixes: Vec::new(),
+        reaper: Reaper {
+            dry_run: false,
+            alert_threshold: None,
+        },
         trusted_proxies: Vec::new(),
         log_format: LogFormat::Text,
         log_level: "warn".to_owned(),
@@ -218,6 +263,7 @@ fn jira(town: &Town) -> Jira {
 fn quick() -> Pace {
     Pace {
         watch: Duration::from_secs(1),
+        reap: Duration::from_secs(60),
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(200),
         longest_retry: Duration::from_secs(5),

@@ -29,6 +29,13 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Makes what was to run wait after all.
+    pub fn hold(&mut self, reason: Reason, why: &str) {
+        self.outcome = Outcome::Waiting;
+        self.reason = Some(reason);
+        self.message = why.to_owned();
+    }
+
     /// Whether it says the same as an earlier one; the time apart.
     pub fn repeats(&self, earlier: &Decision) -> bool {
         Decision {

@@ -16,6 +16,7 @@ use super::issue::System;
 use super::time::Timestamp;
 
 pub use error::MappingError;
+pub use fields::is_name as is_plain_name;
 pub use input::{Change, Input, overlapping};
 
 /// The workflow that an implementation dispatch starts, unless the mapping names another.
@@ -101,7 +102,25 @@ pub enum ExecutionMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionMode {
+    /// Run and end.
     Autonomous,
+    /// Prepared for a person, and kept until its time is over.
     Interactive,
+    /// Run, and kept for a person when it did not succeed.
     Hybrid,
+}
+
+impl SessionMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SessionMode::Autonomous => "autonomous",
+            SessionMode::Interactive => "interactive",
+            SessionMode::Hybrid => "hybrid",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Autonomous, Self::Interactive, Self::Hybrid];
+        all.into_iter().find(|mode| mode.as_str() == text)
+    }
 }

@@ -3,12 +3,12 @@
 use crate::domain::comments;
 use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle};
 use crate::domain::issue::Phase;
-use crate::domain::job::{Job, JobKind, JobState, RunnerKind, TimeoutReason};
+use crate::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
 use crate::domain::report::FailureCode;
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
 
-use super::{Breaker, Cause, Dedup, Next, Owed, Planned};
+use super::{Breaker, Cause, Dedup, Next, Owed, Planned, session_says};
 
 /// A run that ended and told nothing is judged by the host's word and by what it left behind.
 pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Timestamp) -> Next {
@@ -35,13 +35,13 @@ pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Times
             let ending = Ending::failure(Some(FailureCode::Cancelled), cancelled);
             fail(job, ending, now)
         }
-        (other, _) => fail(
-            job,
-            silent(format!(
-                "the run ended with conclusion {other} and reported no result"
-            )),
-            now,
-        ),
+        (other, _) => {
+            let told = match job.runner {
+                RunnerKind::Ci => format!("the run ended with conclusion {other}"),
+                RunnerKind::Vm | RunnerKind::Local => format!("the session ended with {other}"),
+            };
+            fail(job, silent(format!("{told} and reported no result")), now)
+        }
     }
 }
 
@@ -145,6 +145,10 @@ pub(super) fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
         RunnerKind::Local => LogLabel::ContainerFailed,
         RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
     });
+    if job.run.is_some() && !job.failure_told {
+        let sentence = comments::session_failed(&ending.reason);
+        session_says(&job, &sentence, now, &mut owed);
+    }
     failure_effects(&job, ending.code, &ending.reason, label, &mut owed);
     close(&mut job, owed)
 }
@@ -173,6 +177,7 @@ pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Next 
     let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
     owed.dedup = Dedup::Clear;
     owed.breaker = Breaker::CountFailure;
+    session_says(&job, &comments::session_timed_out(&told), now, &mut owed);
     failure_effects(&job, None, &told, label, &mut owed);
     end_run(&job, &mut owed);
     close(&mut job, owed)
@@ -269,12 +274,14 @@ fn close(job: &mut Job, mut owed: Owed) -> Next {
         });
     }
     // A machine or container is ours to take down; a CI run ends by itself.
-    if job.runner != RunnerKind::Ci {
-        end_run(job, &mut owed);
-    }
+    destroy_machine(job, &mut owed);
     if job.shadow {
-        owed.effects
-            .retain(|effect| matches!(effect, Effect::EndRun { .. }));
+        owed.effects.retain(|effect| {
+            matches!(
+                effect,
+                Effect::EndRun { .. } | Effect::DestroyMachine { .. }
+            )
+        });
         owed.dedup = Dedup::Keep;
         owed.breaker = Breaker::Nothing;
         owed.plan = Planned::Keep;
@@ -285,16 +292,24 @@ fn close(job: &mut Job, mut owed: Owed) -> Next {
     }
 }
 
+/// A run that is at work is asked to end; a machine ends with what is in it.
 pub(super) fn end_run(job: &Job, owed: &mut Owed) {
-    let owed_already = owed
-        .effects
-        .iter()
-        .any(|effect| matches!(effect, Effect::EndRun { .. }));
-    if let (Some(run), false) = (&job.run, owed_already) {
-        owed.effects.push(Effect::EndRun {
+    owed.effects
+        .extend(job.run.clone().map(|run| Effect::EndRun {
             job: job.id.clone(),
             repo: job.repo.clone(),
-            run: run.clone(),
-        });
-    }
+            run,
+        }));
+}
+
+/// After what the ticket is owed before, the machine's log above all.
+pub(super) fn destroy_machine(job: &Job, owed: &mut Owed) {
+    let machine = job.run.as_ref().and_then(RunHandle::machine);
+    let owes_to_ticket = job.kind.phase().is_some() && !job.shadow;
+    owed.effects
+        .extend(machine.map(|machine| Effect::DestroyMachine {
+            machine,
+            job: Some(job.id.clone()),
+            issue: owes_to_ticket.then(|| job.issue.clone()),
+        }));
 }

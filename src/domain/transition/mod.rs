@@ -30,7 +30,9 @@ use super::report::{FailureCode, Outcome, ResultReport};
 use super::stage::Stage;
 use super::time::Timestamp;
 
-use ending::{Ending, cancel, complete, end_run, fail, judge, review_fail, time_out};
+use ending::{
+    Ending, cancel, complete, destroy_machine, end_run, fail, judge, review_fail, time_out,
+};
 
 /// Something that happened to a job's run.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +59,8 @@ pub enum Event {
     },
     /// The runner listed its runs, and this one is not among them.
     RunMissing,
+    /// The session's machine was taken down.
+    MachineGone,
     /// Time passed; a budget may have run out.
     TimePassed,
     /// An operator, or the reaper, took the run away.
@@ -129,6 +133,9 @@ pub enum Refusal {
 
 /// Answers the job after `event`, and everything that is owed because of it.
 pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal> {
+    if event == Event::MachineGone {
+        return machine_gone(job, now);
+    }
     if !job.is_active() {
         return after_the_end(job, event);
     }
@@ -166,7 +173,7 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
             Some(reason) => Ok(time_out(job, reason, now)),
             None => Err(Refusal::NothingNew),
         },
-        Event::RunMissing => Err(Refusal::NothingNew),
+        Event::RunMissing | Event::MachineGone => Err(Refusal::NothingNew),
         Event::Destroyed { by } => Ok(cancel(job, format!("stopped by {by}"), now)),
         Event::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), now)),
     }
@@ -187,6 +194,7 @@ fn after_the_end(job: &Job, event: Event) -> Result<Next, Refusal> {
     job.run = Some(run);
     let mut owed = Owed::default();
     end_run(&job, &mut owed);
+    destroy_machine(&job, &mut owed);
     Ok(Next { job, owed })
 }
 
@@ -238,6 +246,33 @@ fn is_linked(job: &Job) -> bool {
     }
 }
 
+/// The last thing a session tells. A job whose machine is taken from under it ends by what its
+/// runner shows next.
+fn machine_gone(job: &Job, now: Timestamp) -> Result<Next, Refusal> {
+    if job.machine_gone_at.is_some() {
+        return Err(Refusal::NothingNew);
+    }
+    let mut job = job.clone();
+    job.machine_gone_at = Some(now);
+    let mut owed = Owed::default();
+    let began = job.dispatched_at.unwrap_or(job.reserved_at);
+    let sentence = comments::session_cleaned_up(now.since(began));
+    session_says(&job, &sentence, now, &mut owed);
+    Ok(Next { job, owed })
+}
+
+/// A session tells its ticket how it goes; work on an open pull request and shadows tell nobody.
+fn session_says(job: &Job, sentence: &str, now: Timestamp, owed: &mut Owed) {
+    if job.runner == RunnerKind::Ci || job.shadow || job.kind.phase().is_none() {
+        return;
+    }
+    let log_url = job.run.as_ref().and_then(RunHandle::log_url);
+    owed.effects.push(Effect::TicketComment {
+        issue: job.issue.clone(),
+        body: comments::session(sentence, now, log_url),
+    });
+}
+
 /// To `dispatched`: the ticket shows that work is under way.
 fn dispatch(mut job: Job, now: Timestamp) -> Next {
     job.state = JobState::Dispatched;
@@ -254,6 +289,7 @@ fn dispatch(mut job: Job, now: Timestamp) -> Next {
             issue: job.issue.clone(),
             stage,
         });
+        session_says(&job, comments::SESSION_CREATED, now, &mut owed);
         owed.effects.push(Effect::Chat {
             message: comments::chat_dispatched(&job),
         });

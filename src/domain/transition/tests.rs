@@ -45,6 +45,9 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }
@@ -480,7 +483,10 @@ fn a_run_found_after_the_end_is_owed_its_end_once() {
 fn a_shadow_run_owes_nothing_but_its_own_end() {
     let mut shadow = job(JobKind::Implementation, RunnerKind::Vm, JobState::Running);
     shadow.shadow = true;
-    shadow.run = Some(RunHandle::Machine { id: "m1".into() });
+    shadow.run = Some(RunHandle::Machine {
+        id: "m1".into(),
+        log_url: None,
+    });
     let next = advance(
         &shadow,
         Event::ResultReported {

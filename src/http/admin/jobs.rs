@@ -186,7 +186,9 @@ impl<'a> JobView<'a> {
         let (failure_code, failure_reason) = failure(&job.state);
         let (run_id, run_url, machine_id) = match &job.run {
             Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), some(url), None),
-            Some(RunHandle::Machine { id } | RunHandle::Container { id }) => (None, None, some(id)),
+            Some(RunHandle::Machine { id, .. } | RunHandle::Container { id }) => {
+                (None, None, some(id))
+            }
             None => (None, None, None),
         };
         Self {

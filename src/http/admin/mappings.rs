@@ -20,7 +20,7 @@ use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, signed_in, with,
 };
-use crate::store::{StoreResult, WriteTx, mappings};
+use crate::store::{StoreResult, WriteTx, mappings, secrets};
 use crate::ticketing::Account;
 
 /// Routes of `/api/mappings`.
@@ -142,10 +142,14 @@ async fn change(Segment(key): Segment, body: Bytes, app: App) -> ApiResult {
     }))
 }
 
-/// Its running jobs go on being tracked to their end.
+/// Its running jobs go on being tracked to their end. Its team's secrets go with it: nobody could
+/// see them any more, and the next mapping of this key may be somebody else's.
 async fn remove(Segment(key): Segment, app: App) -> ApiResult {
     let key = TeamKey::new(key);
-    let removed = app.store.write(move |tx| mappings::remove(tx, &key));
+    let removed = app.store.write(move |tx| {
+        secrets::remove_team(tx, &key)?;
+        mappings::remove(tx, &key)
+    });
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))
     } else {

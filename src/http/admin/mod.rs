@@ -13,6 +13,11 @@ mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod reaper;
+mod runner_mode;
+mod secrets;
+mod sessions;
+mod settings;
 mod sight;
 mod throttle;
 mod ticketing_b;
@@ -37,5 +42,10 @@ pub fn routes(app: &App) -> Routes {
         poll::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
+        runner_mode::routes(app),
+        secrets::routes(app),
+        settings::routes(app),
+        sessions::routes(app),
+        reaper::routes(app),
     ])
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+pub(crate) use self::ci::process;
 pub use self::git::CommitSnapshot;
 pub use self::model::Means;
 pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
@@ -231,7 +232,7 @@ impl Inner {
 }
 
 /// Asked of a shell, because the environment of this process is the configuration's to read.
-fn search_path() -> anyhow::Result<String> {
+pub(crate) fn search_path() -> anyhow::Result<String> {
     let output = Command::new("sh")
         .args(["-c", "printf %s \"$PATH\""])
         .output()?;

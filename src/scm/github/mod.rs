@@ -61,6 +61,20 @@ struct Inner {
 }
 
 impl GitHub {
+    /// Where the REST interface stands.
+    pub fn api_url(&self) -> &str {
+        &self.inner.api_url
+    }
+
+    /// Where pages and git repositories stand: beside the interface of a host of one's own, and at
+    /// the name without `api.` of a hosted one.
+    pub fn server_url(&self) -> String {
+        let api = self.api_url();
+        let hosted = || Some(format!("https://{}", api.strip_prefix("https://api.")?));
+        let own = api.strip_suffix("/api/v3").map(str::to_owned);
+        own.or_else(hosted).unwrap_or_else(|| api.to_owned())
+    }
+
     /// A client of the host whose REST interface stands at `api_url`.
     pub fn new(wire: Client, api_url: &str, credentials: Credentials) -> Self {
         Self {

@@ -1,0 +1,28 @@
+//! Who we are among others of our kind: an id that is made with the store and stays with it.
+
+use redb::Database;
+use serde_json::json;
+
+use super::StoreResult;
+use super::shelf::{Rows, WriteTx};
+use super::tables::META;
+
+const KEY: &str = "instance";
+
+/// Makes the id, unless the store has one.
+pub(super) fn found(db: &Database) -> StoreResult<()> {
+    let tx = db.begin_write()?;
+    let view = WriteTx::new(&tx);
+    if META.get(&view, KEY)?.is_some() {
+        return Ok(tx.abort()?);
+    }
+    META.put(&view, KEY, &json!(format!("{:032x}", fastrand::u128(..))))?;
+    Ok(tx.commit()?)
+}
+
+/// The id.
+pub fn id(tx: &impl Rows) -> StoreResult<String> {
+    let row = META.get(tx, KEY)?;
+    let id = row.as_ref().and_then(|id| id.as_str());
+    Ok(id.unwrap_or_default().to_owned())
+}
