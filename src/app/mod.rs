@@ -1,8 +1,10 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod healing;
 mod probes;
 mod pulse;
 mod sightings;
+mod trust;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,9 +25,11 @@ use crate::store::Store;
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use healing::{Healed, Healing};
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use trust::Trust;
 
 /// The engine's handles; cheap to clone.
 #[derive(Clone)]
@@ -50,6 +54,8 @@ pub struct Handles {
     pub pulse: Pulse,
     pub sightings: Sightings,
     pub probes: Probes,
+    pub trust: Trust,
+    pub healing: Healing,
 }
 
 impl Deref for App {
@@ -65,6 +71,8 @@ impl Deref for App {
 pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
+    pub follow_up: Notify,
+    pub heal: Notify,
     /// Rung for all that wait, when it is noted what came of trying an effect.
     pub settled: Notify,
 }
@@ -75,6 +83,8 @@ pub struct Bells {
 pub struct Pace {
     /// How often are open runs looked at?
     pub watch: Duration,
+    /// How often are open pull requests looked at for what no webhook told?
+    pub heal: Duration,
     /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
     pub run_appears_within: Duration,
     /// How long is the first wait before an effect is tried again? It doubles each time.
@@ -87,6 +97,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             watch: Duration::from_secs(15),
+            heal: Duration::from_secs(10 * 60),
             run_appears_within: Duration::from_secs(20),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
@@ -151,6 +162,8 @@ impl App {
             pulse: Pulse::default(),
             sightings: Sightings::default(),
             probes: Probes::default(),
+            trust: Trust::default(),
+            healing: Healing::default(),
         })))
     }
 

@@ -7,6 +7,7 @@ use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
 use super::report::FailureCode;
+use super::time::Timestamp;
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -61,6 +62,24 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
 pub fn parked(failures: u32) -> String {
     format!(
         "Parked after {failures} failures in a row. It is not dispatched again until an operator unparks it in the admin panel."
+    )
+}
+
+/// No more follow-ups come by themselves for a while.
+pub fn follow_ups_pause(budget: usize, until: Timestamp) -> String {
+    format!(
+        "This pull request has had its {budget} automatic follow-ups of a day. What was said since waits until {until}; a comment that begins with `/agent-implement` starts a run at once."
+    )
+}
+
+/// What several follow-ups could not do.
+pub fn feedback_given_up(count: usize) -> String {
+    let what = match count {
+        1 => "One piece of feedback".to_owned(),
+        many => format!("{many} pieces of feedback"),
+    };
+    format!(
+        "{what} could not be worked in after several follow-ups, and no more are started for it. A comment that begins with `/agent-implement` starts one."
     )
 }
 

@@ -24,5 +24,7 @@ pub mod run_config;
 
 pub mod branch;
 pub mod caps;
+pub mod feedback;
+pub mod reviewers;
 pub mod secret;
 pub mod sensitive;

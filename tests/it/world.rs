@@ -462,6 +462,7 @@ fn configured(town: &Town, address: &str, making: &Making) -> Config {
 fn quick() -> Pace {
     Pace {
         watch: Duration::from_secs(1),
+        heal: Duration::from_secs(600),
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(100),
         longest_retry: Duration::from_secs(2),

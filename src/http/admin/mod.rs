@@ -13,6 +13,7 @@ mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod pulls;
 mod sight;
 mod throttle;
 mod ticketing_b;
@@ -35,6 +36,7 @@ pub fn routes(app: &App) -> Routes {
         dedup::routes(app),
         outbox::routes(app),
         poll::routes(app),
+        pulls::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
     ])
