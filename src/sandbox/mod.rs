@@ -26,8 +26,8 @@ mod town;
 pub use self::chat::{Chat, Message};
 pub use self::faults::{Dial, Fault, Faults, Vendor};
 pub use self::github::{
-    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, GitHub, PullSnapshot,
-    Repo, RunSnapshot,
+    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, Delivered, GitHub,
+    HookDial, PullSnapshot, Repo, RunSnapshot,
 };
 pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 pub use self::linear::{

@@ -14,6 +14,7 @@ mod git;
 mod git_data;
 mod git_http;
 mod graphql;
+mod hooks;
 mod jobs;
 mod model;
 mod pulls;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use serde_json::json;
 
 pub use self::git::CommitSnapshot;
+pub use self::hooks::{Delivered, HookDial};
 pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
 pub use self::reviewers::CheckReport;
 
@@ -75,6 +77,7 @@ pub(crate) struct Inner {
     downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
     /// Whom to tell of pushes, by repository.
     watchers: Mutex<Vec<(String, reviewers::Watcher)>>,
+    pub hooks: hooks::Hooks,
 }
 
 /// How slow the host is about runs.
@@ -119,6 +122,7 @@ impl GitHub {
             }),
             downloads: Mutex::default(),
             watchers: Mutex::default(),
+            hooks: hooks::Hooks::start(),
             dir,
             api,
             server,
@@ -159,6 +163,21 @@ impl GitHub {
             used: HashMap::new(),
             reset: 0,
         };
+    }
+
+    /// What goes wrong with webhooks from now on.
+    pub fn set_hook_dial(&self, dial: HookDial) {
+        self.inner.hooks.dial(dial);
+    }
+
+    /// Webhooks that were sent, in the order they went.
+    pub fn delivered(&self) -> Vec<Delivered> {
+        self.inner.hooks.delivered()
+    }
+
+    /// Whether every webhook has been sent.
+    pub fn has_delivered(&self) -> bool {
+        self.inner.hooks.is_idle()
     }
 
     /// A token as an installation of the App would get it, for these repositories of one owner.

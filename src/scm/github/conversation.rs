@@ -14,11 +14,11 @@ use super::{GitHub, PullState};
 const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     repository(owner: $owner, name: $name) { pullRequest(number: $number) { \
     state isDraft body mergedAt mergeCommit { oid } author { __typename login } \
-    comments(last: 100) { pageInfo { hasPreviousPage } nodes { \
+    comments(last: 100) { nodes { \
     fullDatabaseId isMinimized body createdAt author { __typename login } } } \
-    reviews(last: 100) { pageInfo { hasPreviousPage } nodes { \
+    reviews(last: 100) { nodes { \
     fullDatabaseId state body submittedAt author { __typename login } } } \
-    reviewThreads(last: 100) { pageInfo { hasPreviousPage } nodes { \
+    reviewThreads(last: 100) { nodes { \
     isResolved isOutdated path line originalLine comments(first: 50) { nodes { \
     fullDatabaseId body createdAt author { __typename login } } } } } } } }";
 
@@ -32,8 +32,6 @@ pub struct Conversation {
     pub merge: Option<(String, Timestamp)>,
     /// Of each kind the last hundred, the oldest first.
     pub spoken: Vec<Spoken>,
-    /// The kinds that were told from their beginning: what is not there is nowhere.
-    pub whole: Vec<Source>,
 }
 
 /// A remark, and how it stands.
@@ -126,7 +124,8 @@ struct PullNode {
     merge_commit: Option<Commit>,
     author: Option<Actor>,
     comments: Page<CommentNode>,
-    reviews: Page<ReviewNode>,
+    #[serde(default)]
+    reviews: Option<Page<ReviewNode>>,
     review_threads: Page<ThreadNode>,
 }
 
@@ -136,17 +135,8 @@ struct Commit {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound = "T: Deserialize<'de>")]
 struct Page<T> {
-    #[serde(default)]
-    page_info: PageInfo,
     nodes: Vec<Option<T>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct PageInfo {
-    has_previous_page: bool,
 }
 
 #[derive(Deserialize)]
@@ -191,12 +181,6 @@ struct ThreadNode {
 impl PullNode {
     fn translate(self) -> Conversation {
         let opened_by = self.author.map(Actor::translate);
-        let pages = [
-            (Source::IssueComment, self.comments.is_whole()),
-            (Source::Review, self.reviews.is_whole()),
-            (Source::ReviewComment, self.review_threads.is_whole()),
-        ];
-        let whole = pages.into_iter().filter(|(_, whole)| *whole);
         let comments = self.comments.into_nodes();
         let comments = comments.filter_map(|comment| {
             let stands = !comment.is_minimized;
@@ -204,7 +188,7 @@ impl PullNode {
         });
         let threads = self.review_threads.into_nodes();
         let at_lines = threads.flat_map(ThreadNode::translate);
-        let all = comments.chain(at_lines).chain(reviews(self.reviews));
+        let all = comments.chain(at_lines).chain(self.reviews.map(reviews).unwrap_or_default());
         Conversation {
             state: match self.state.as_str() {
                 "OPEN" => PullState::Open,
@@ -217,7 +201,6 @@ impl PullNode {
                 .merge_commit
                 .zip(self.merged_at)
                 .map(|(commit, at)| (commit.oid, at)),
-            whole: whole.map(|(source, _)| source).collect(),
             spoken: all
                 .map(|(remark, stands, is_outdated)| Spoken {
                     by_its_author: opened_by.as_ref() == Some(&remark.author),
@@ -247,10 +230,6 @@ fn reviews(page: Page<ReviewNode>) -> Vec<(Remark, bool, bool)> {
 }
 
 impl<T> Page<T> {
-    fn is_whole(&self) -> bool {
-        !self.page_info.has_previous_page
-    }
-
     fn into_nodes(self) -> impl Iterator<Item = T> {
         self.nodes.into_iter().flatten()
     }
