@@ -1,9 +1,11 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod healing;
 mod hosts;
 mod probes;
 mod pulse;
 mod sightings;
+mod trust;
 mod vault;
 
 use std::ops::Deref;
@@ -28,9 +30,11 @@ use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use healing::{Healed, Healing};
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use trust::Trust;
 pub use vault::{Vault, VaultError};
 
 /// The engine's handles; cheap to clone.
@@ -62,6 +66,8 @@ pub struct Handles {
     pub pulse: Pulse,
     pub sightings: Sightings,
     pub probes: Probes,
+    pub trust: Trust,
+    pub healing: Healing,
 }
 
 impl Deref for App {
@@ -78,6 +84,8 @@ pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
     pub reap: Notify,
+    pub follow_up: Notify,
+    pub heal: Notify,
     /// Rung for all that wait, when it is noted what came of trying an effect.
     pub settled: Notify,
 }
@@ -106,6 +114,8 @@ pub struct Pace {
     pub watch: Duration,
     /// How often are machines looked at that nobody needs any more?
     pub reap: Duration,
+    /// How often are open pull requests looked at for what no webhook told?
+    pub heal: Duration,
     /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
     pub run_appears_within: Duration,
     /// How long is the first wait before an effect is tried again? It doubles each time.
@@ -119,6 +129,7 @@ impl Default for Pace {
         Self {
             watch: Duration::from_secs(15),
             reap: Duration::from_secs(60),
+            heal: Duration::from_secs(10 * 60),
             run_appears_within: Duration::from_secs(20),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
@@ -191,6 +202,8 @@ impl App {
             pulse: Pulse::default(),
             sightings: Sightings::default(),
             probes: Probes::default(),
+            trust: Trust::default(),
+            healing: Healing::default(),
         })))
     }
 

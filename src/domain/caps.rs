@@ -48,6 +48,24 @@ pub const MAX_PATCH_BYTES: usize = 200_000;
 /// description of the ticket gives way to it in a dispatch, so it must leave room.
 pub const MAX_INSTRUCTION_BYTES: usize = 10_000;
 
+/// Bytes of one piece of feedback on a pull request, as a run is told it; what is over is cut, with a
+/// mark.
+pub const MAX_FINDING_BYTES: usize = 4_000;
+
+/// Bytes of all feedback that one run is told; the rest waits for the next run. As with an
+/// instruction, the description of the ticket gives way to it.
+pub const MAX_FINDINGS_BYTES: usize = 16_000;
+
+/// Follow-ups that may fail over one piece of feedback before it is left to people.
+pub const MAX_FINDING_ATTEMPTS: u32 = 4;
+
+/// For how long may the webhook and the repository's workflow tell of the same comment, one after the
+/// other?
+pub const COMMAND_ECHO: Duration = Duration::from_secs(15 * 60);
+
+/// For how long is a webhook's delivery known? The host lets people redeliver for three days.
+pub const DELIVERY_WINDOW: Duration = Duration::from_secs(4 * 24 * 60 * 60);
+
 /// Bytes of the plan that an implementation run is shown.
 pub const MAX_PLANNING_CONTEXT: usize = 40_000;
 

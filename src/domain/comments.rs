@@ -131,6 +131,24 @@ pub fn parked(failures: u32) -> String {
     )
 }
 
+/// No more follow-ups come by themselves for a while.
+pub fn follow_ups_pause(budget: usize, until: Timestamp) -> String {
+    format!(
+        "This pull request has had its {budget} automatic follow-ups of a day. What was said since waits until {until}; a comment that begins with `/agent-implement` starts a run at once."
+    )
+}
+
+/// What several follow-ups could not do.
+pub fn feedback_given_up(count: usize) -> String {
+    let what = match count {
+        1 => "One piece of feedback".to_owned(),
+        many => format!("{many} pieces of feedback"),
+    };
+    format!(
+        "{what} could not be worked in after several follow-ups, and no more are started for it. A comment that begins with `/agent-implement` starts one."
+    )
+}
+
 /// A person may not be able to run again what failed for want of a reason, so there always is one.
 pub fn reason_or_default(reason: Option<&str>) -> String {
     match reason.map(str::trim).filter(|reason| !reason.is_empty()) {

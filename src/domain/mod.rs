@@ -28,7 +28,9 @@ pub mod session_event;
 
 pub mod branch;
 pub mod caps;
+pub mod feedback;
 pub mod image;
+pub mod reviewers;
 pub mod secret;
 pub mod secrets;
 pub mod sensitive;

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::domain::comments;
-use crate::domain::effect::Effect;
+use crate::domain::effect::{Effect, PullCommentStyle};
 use crate::domain::ids::JobId;
 use crate::domain::job::{Job, JobState};
 use crate::domain::plan::PlanComment;
@@ -10,6 +10,8 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Planned, Refusal};
 use crate::store::parked::Parked;
 use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, outbox, parked};
+
+use super::feedback;
 
 /// What the operator decided and commits depend on.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +61,9 @@ pub fn happen(
 fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> StoreResult<()> {
     let (job, owed) = (&next.job, &next.owed);
     jobs::put(tx, job)?;
+    if !job.is_active() {
+        end_follow_up(tx, job, now)?;
+    }
     match owed.dedup {
         Dedup::Keep => {}
         Dedup::Clear => {
@@ -86,6 +91,21 @@ fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> Store
         }
         (Breaker::CountFailure, Some(_)) => count_failure(tx, policy, job, now),
     }
+}
+
+/// What a follow-up was given is resolved, or waits for another; people are told what does not.
+fn end_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()> {
+    let given_up = feedback::settle(tx, job)?;
+    let Some(pull) = job.pull.as_ref().filter(|_| given_up > 0) else {
+        return Ok(());
+    };
+    let comment = Effect::PullComment {
+        repo: job.repo.clone(),
+        number: pull.number,
+        style: PullCommentStyle::New,
+        body: comments::feedback_given_up(given_up),
+    };
+    outbox::push(tx, &comment, now).map(drop)
 }
 
 /// One more failure in a row; at the threshold the issue is parked and its people are told, once.

@@ -4,6 +4,9 @@
 //! branch free is decided in the commit that reserves the run, so that of two equal requests one
 //! starts a run. The ticket hears nothing of it: no marker moves, no dedup entry is made, no slot is
 //! taken. What goes wrong after the answer is told on the pull request.
+//!
+//! The host may have told of the same comment by webhook, before or after. Each comment is one run:
+//! see [`Command`](crate::domain::feedback::Command).
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,17 +19,19 @@ use crate::app::App;
 use crate::crash::CrashPoint;
 use crate::domain::caps;
 use crate::domain::comments;
-use crate::domain::effect::RunBrief;
+use crate::domain::feedback::{Command, CommandState, PullId};
 use crate::domain::ids::{IssueKey, JobId, TeamKey};
-use crate::domain::issue::{NamedIssue, Phase, Related, System};
+use crate::domain::issue::{NamedIssue, Phase, System};
 use crate::domain::job::{Job, JobKind, JobState};
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
-use crate::store::{Rows, StoreError, StoreResult, WriteTx, contexts, jobs, mappings};
+use crate::store::findings::Keyed;
+use crate::store::{Rows, StoreError, StoreResult, WriteTx, findings, jobs, mappings};
 use crate::ticketing::Account;
 
-use super::dispatch::{self, Place};
+use super::dispatch;
 use super::image;
+use super::pull_run::{self, PullRun};
 
 /// How long is a ticketing system waited for?
 const LOOK_UP: Duration = Duration::from_secs(15);
@@ -39,10 +44,18 @@ const CUT_MARK: &str = "\n\n[… the instruction was cut here: it is longer than
 
 /// What a person asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct Asked {
     pub issue: String,
     pub pull: u64,
     pub instruction: Option<String>,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Granted {
+    Started(JobId),
+    /// It is known already, and waits for its turn on the branch.
+    Waiting,
 }
 
 /// Why no run was started.
@@ -80,11 +93,15 @@ impl GapFillError {
 ///
 /// # Errors
 /// When no run is going to start, or it cannot be stored.
-pub async fn trigger(app: &App, command: Command) -> Result<JobId, GapFillError> {
-    let key = IssueKey::parse(&command.issue).ok_or(GapFillError::NotFound)?;
+pub async fn trigger(app: &App, asked: Asked) -> Result<Granted, GapFillError> {
+    let key = IssueKey::parse(&asked.issue).ok_or(GapFillError::NotFound)?;
     let (owners, unclear) = owners(app, &key).await?;
     let images = images(app, &owners).await?;
-    let (handle, now, asked) = (app.clone(), app.now(), presentable(command));
+    let asked = Asked {
+        instruction: presentable(asked.instruction),
+        ..asked
+    };
+    let (handle, now) = (app.clone(), app.now());
     let reserved = app
         .store
         .write(
@@ -95,10 +112,11 @@ pub async fn trigger(app: &App, command: Command) -> Result<JobId, GapFillError>
         )
         .await?;
     match (reserved, unclear) {
-        (Ok(job), _) => {
+        (Ok(Granted::Waiting), _) => Ok(Granted::Waiting),
+        (Ok(Granted::Started(job)), _) => {
             tracing::info!(job.id = %job, issue.key = %key, "Reserved a run on a pull request.");
             app.crash.reach(CrashPoint::Reserved);
-            started(app, &job).await
+            started(app, &job).await.map(Granted::Started)
         }
         // A system that did not answer may be the one that has it.
         (Err(GapFillError::NotFound), Some(why)) => Err(GapFillError::not_dispatched(why)),
@@ -107,15 +125,12 @@ pub async fn trigger(app: &App, command: Command) -> Result<JobId, GapFillError>
 }
 
 /// The instruction as a run may have it: nothing in it is invisible, and it leaves room for the rest.
-fn presentable(command: Command) -> Command {
-    let instruction = command.instruction.map(|text| {
+pub(super) fn presentable(instruction: Option<String>) -> Option<String> {
+    let instruction = instruction.map(|text| {
         let text = comments::stripped(&text);
         comments::cut(text.trim(), caps::MAX_INSTRUCTION_BYTES, CUT_MARK)
     });
-    Command {
-        instruction: instruction.filter(|text| !text.is_empty()),
-        ..command
-    }
+    instruction.filter(|text| !text.is_empty())
 }
 
 /// The issue as each mapping sees it that owns it, and why another might.
@@ -166,53 +181,92 @@ async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
     Ok(images)
 }
 
-/// Reserves the run, unless what was seen outside no longer holds.
+/// Reserves the run, unless what was seen outside no longer holds, or the webhook has told of it.
 fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
     owners: &[NamedIssue],
     images: &Images,
-    command: &Command,
+    asked: &Asked,
     now: Timestamp,
-) -> Result<JobId, GapFillError> {
-    let (named, mapping, opened) = permitted(tx, owners, command.pull)?;
+) -> Result<Granted, GapFillError> {
+    let (named, mapping, opened) = permitted(tx, owners, asked.pull)?;
     let mode = app.runner_mode(tx)?;
     if let Some(why) = dispatch::ineligible(app, mode, &mapping, Phase::Implementation) {
         return Err(GapFillError::not_dispatched(why));
     }
-    let asked = match images.get(&mapping.team_key) {
+    let image = match images.get(&mapping.team_key) {
         Some(Err(why)) => return Err(GapFillError::not_dispatched(why)),
-        Some(Ok(asked)) => asked.clone(),
+        Some(Ok(image)) => image.clone(),
         None => None,
     };
-    let Some(place) = Place::of(app, tx, &mapping, asked)? else {
+    let pull = PullId {
+        repo: opened.repo.clone(),
+        number: asked.pull,
+    };
+    let known = told_by_webhook(tx, &pull, asked, now)?;
+    if let Some((key, command)) = &known {
+        findings::put_command(tx, &pull, key, command)?;
+        if let CommandState::Started { job } = &command.state {
+            return Ok(Granted::Started(job.clone()));
+        }
+    }
+    if let Some(Job { id, branch, .. }) = pull_run::at_work(tx, &opened)? {
+        return match known {
+            Some(_) => Ok(Granted::Waiting),
+            None => Err(GapFillError::not_dispatched(format!(
+                "run {id} is at work on {branch}; comment again when it has ended"
+            ))),
+        };
+    }
+    let wanted = PullRun {
+        kind: JobKind::GapFill,
+        opened: &opened,
+        mapping: &mapping,
+        named,
+        instruction: asked.instruction.clone(),
+        findings: None,
+        image,
+    };
+    let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
         return Err(GapFillError::not_dispatched("its runner is not set up"));
     };
-    let on_branch = |job: &&Job| job.repo == opened.repo && job.branch == opened.branch;
-    if let Some(Job { id, branch, .. }) = jobs::active(tx)?.iter().find(on_branch) {
-        return Err(GapFillError::not_dispatched(format!(
-            "run {id} is at work on {branch}; comment again when it has ended"
-        )));
-    }
-    let (issue, kind) = (&named.issue, JobKind::GapFill);
-    let earlier = jobs::of_issue(tx, &issue.id)?;
-    let job = Job {
-        branch: opened.branch,
-        pull: opened.pull,
-        ..dispatch::new_job(&app.config, &mapping, place, kind, issue, &earlier, now)
-    };
-    // Siblings take requests of their own to read; those that the first run was told of will do.
-    let related = Related {
-        siblings: contexts::get(tx, &issue.id)?.related.siblings,
-        ..named.related.clone()
-    };
-    let brief = RunBrief {
-        pr_number: Some(command.pull),
-        instruction: command.instruction.clone(),
-        ..dispatch::brief(&mapping, &job, &named.description, &related)
-    };
-    dispatch::start(tx, &job, brief, now)?;
-    Ok(job.id)
+    let state = CommandState::Started { job: job.clone() };
+    let (key, command) = known.unwrap_or_else(|| {
+        let command = Command {
+            comment: None,
+            by: None,
+            instruction: asked.instruction.clone(),
+            asked_at: now,
+            by_workflow: true,
+            state: CommandState::Waiting,
+        };
+        (format!("job-{job}"), command)
+    });
+    findings::put_command(tx, &pull, &key, &Command { state, ..command })?;
+    Ok(Granted::Started(job))
+}
+
+/// The comment meant, if the webhook has told of it and the workflow has not. The workflow has seen
+/// that its author may ask.
+fn told_by_webhook(
+    tx: &WriteTx<'_>,
+    pull: &PullId,
+    asked: &Asked,
+    now: Timestamp,
+) -> StoreResult<Option<Keyed<Command>>> {
+    let mut known = findings::commands(tx, pull)?.into_iter();
+    let meant = known.find(|(_, command)| {
+        !command.by_workflow && command.is_meant(asked.instruction.as_deref(), now)
+    });
+    Ok(meant.map(|(key, command)| {
+        let command = Command {
+            by_workflow: true,
+            by: None,
+            ..command
+        };
+        (key, command)
+    }))
 }
 
 /// The issue, the mapping that owns it, and the last job of ours on the pull request.

@@ -19,7 +19,9 @@
 //!     An operator who wonders why nothing happens is told by [`probe`] who does not answer.
 //!
 //! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
-//! and delivered like any other run, and without a word to the ticket.
+//! and delivered like any other run, and without a word to the ticket. What the repository host tells
+//! of a pull request becomes part of the ledger in [`feedback`]; once it is quiet, [`follow_up`]
+//! starts a run for it. [`heal`] looks for what the host did not tell.
 //!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
@@ -29,7 +31,10 @@ pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod feedback;
+pub mod follow_up;
 pub mod gap_fill;
+pub mod heal;
 pub mod poll;
 pub mod probe;
 pub mod reap;
@@ -39,6 +44,7 @@ pub mod watch;
 
 mod act;
 mod image;
+mod pull_run;
 mod task;
 
 pub use task::Stop;
@@ -64,6 +70,23 @@ pub async fn run(app: App, stop: Stop) {
     let reaping = task::repeat("reap", app.pace.reap, &app.bells.reap, stop.clone(), || {
         reap::once(&app)
     });
+    let following_up = task::repeat(
+        "follow-up",
+        app.pace.watch,
+        &app.bells.follow_up,
+        stop.clone(),
+        || follow_up::once(&app),
+    );
+    let healing = task::repeat("heal", app.pace.heal, &app.bells.heal, stop.clone(), || {
+        heal::once(&app)
+    });
     let delivering = deliver::run(app.clone(), stop.clone());
-    tokio::join!(polling, watching, reaping, delivering);
+    tokio::join!(
+        polling,
+        watching,
+        reaping,
+        following_up,
+        healing,
+        delivering
+    );
 }

@@ -21,6 +21,7 @@ use crate::domain::session_event::SessionEventError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
+use crate::scm::webhook::WebhookError;
 use crate::store::StoreError;
 
 /// A reply that is not a success. Boxed, so that a success is not as large as an error.
@@ -253,6 +254,36 @@ impl From<GapFillError> for ApiError {
                     .with("dispatchStatus", json!(status))
             }
             GapFillError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Why a webhook of the repository host is refused, in sentences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WebhookFault {
+    NotConfigured,
+    InvalidSignature,
+    InvalidPayload,
+    MissingPullFields,
+}
+
+impl From<WebhookFault> for ApiError {
+    fn from(fault: WebhookFault) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match fault {
+            WebhookFault::NotConfigured => (S::SERVICE_UNAVAILABLE, "Webhook not configured"),
+            WebhookFault::InvalidSignature => (S::UNAUTHORIZED, "Invalid signature"),
+            WebhookFault::InvalidPayload => (S::BAD_REQUEST, "Invalid JSON payload"),
+            WebhookFault::MissingPullFields => (S::BAD_REQUEST, "Missing required PR fields"),
+        };
+        Self::new(status, sentence)
+    }
+}
+
+impl From<WebhookError> for ApiError {
+    fn from(error: WebhookError) -> Self {
+        match error {
+            WebhookError::MissingPullFields => WebhookFault::MissingPullFields.into(),
         }
     }
 }

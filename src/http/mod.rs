@@ -7,6 +7,7 @@
 mod admin;
 mod error;
 mod health;
+mod hooks;
 mod listen;
 mod parts;
 mod runner;
@@ -25,6 +26,7 @@ pub use listen::serve;
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
     let mut all = vec![
         runner::routes(app),
+        hooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),

@@ -42,6 +42,9 @@ pub const ADMIN_BODY: usize = 64 << 10;
 /// Largest body of a run's report.
 pub const RUNNER_BODY: usize = 1 << 20;
 
+/// Largest body of a webhook; the host sends no more.
+pub const WEBHOOK_BODY: usize = 25 << 20;
+
 /// How much beyond its limit is a body read, so that its sender gets to see the refusal?
 const DRAINED: usize = 8 << 20;
 
@@ -114,28 +117,40 @@ impl FromStr for Segment {
     type Err = ();
 
     fn from_str(raw: &str) -> Result<Self, ()> {
-        let mut decoded = Vec::with_capacity(raw.len());
-        let mut rest = raw.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            rest = after;
-            if *first != b'%' {
-                decoded.push(*first);
-                continue;
-            }
-            let (digits, after) = rest.split_at_checked(2).ok_or(())?;
-            decoded.extend(
-                data_encoding::HEXLOWER_PERMISSIVE
-                    .decode(digits)
-                    .map_err(|_| ())?,
-            );
-            rest = after;
-        }
+        let decoded = percent_decoded(raw.as_bytes()).ok_or(())?;
         let text = String::from_utf8(decoded).map_err(|_| ())?;
         if text.is_empty() || text.chars().any(char::is_control) {
             return Err(());
         }
         Ok(Self(text))
     }
+}
+
+fn percent_decoded(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            decoded.push(*first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        decoded.extend(data_encoding::HEXLOWER_PERMISSIVE.decode(digits).ok()?);
+        rest = after;
+    }
+    Some(decoded)
+}
+
+/// A field of a form's body.
+pub fn form_field(body: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut pairs = body.split(|byte| *byte == b'&');
+    let value = pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    let spaced: Vec<u8> = value
+        .iter()
+        .map(|byte| if *byte == b'+' { b' ' } else { *byte })
+        .collect();
+    percent_decoded(&spaced)
 }
 
 /// The whole body; 413 beyond `limit` bytes, with or without a length in its head.

@@ -18,7 +18,7 @@ use super::parts::{
     ADMIN_BODY, ApiResult, Routes, authorization, body, json, method, ok, one_of, only, with,
 };
 use crate::app::App;
-use crate::flow::gap_fill::{self, Command};
+use crate::flow::gap_fill::{self, Asked, Granted};
 use crate::keys::signature::bearer_equals;
 
 /// Routes of `/trigger`.
@@ -59,23 +59,25 @@ fn trusted(app: &App) -> BoxedFilter<()> {
 }
 
 async fn fill_gap(body: Bytes, app: App) -> ApiResult {
-    let command = json(&body)
-        .and_then(|body| command(&body))
+    let asked = json(&body)
+        .and_then(|body| asked(&body))
         .ok_or(TriggerFault::InvalidBody)?;
-    let job = gap_fill::trigger(&app, command).await?;
-    Ok(ok(&json!({"ok": true, "dispatched": true, "jobId": job})))
+    Ok(ok(&match gap_fill::trigger(&app, asked).await? {
+        Granted::Started(job) => json!({"ok": true, "dispatched": true, "jobId": job}),
+        Granted::Waiting => json!({"ok": true, "dispatched": false, "queued": true}),
+    }))
 }
 
 /// Reads the body. An instruction that is no text is a fault, too: without it another run would be
 /// started than was asked for.
-fn command(body: &Value) -> Option<Command> {
+fn asked(body: &Value) -> Option<Asked> {
     let issue = body["issueKey"].as_str()?.trim();
     let pull = body["prNumber"].as_u64().filter(|number| *number > 0)?;
     let instruction = match &body["instruction"] {
         Value::Null => None,
         given => Some(given.as_str()?.to_owned()),
     };
-    (!issue.is_empty()).then(|| Command {
+    (!issue.is_empty()).then(|| Asked {
         issue: issue.to_owned(),
         pull,
         instruction,

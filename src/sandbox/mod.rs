@@ -27,8 +27,8 @@ mod town;
 pub use self::chat::{Chat, Message};
 pub use self::faults::{Dial, Fault, Faults, Vendor};
 pub use self::github::{
-    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, GitHub, Means,
-    PullSnapshot, Repo, RunSnapshot,
+    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, Delivered, GitHub,
+    HookDial, Means, PullSnapshot, Repo, RunSnapshot,
 };
 pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 pub use self::linear::{

@@ -4,8 +4,10 @@
 //! told is carried out and what it sees is told; nothing is decided here.
 
 mod github;
+pub mod webhook;
 
 pub use github::{
-    CheckRun, Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState,
-    RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog, RunRef, WorkflowRun,
+    CheckRun, Conversation, Credentials, DispatchError, GitHub, NewPull, OpenPull, Permission,
+    PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog,
+    RunRef, Spoken, WorkflowRun,
 };

@@ -1,7 +1,9 @@
 //! Jobs and the indexes to them. Only [`put`] writes, so that no index can go stale.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use crate::domain::feedback::PullId;
 use crate::domain::ids::{IssueId, JobId, Repo};
 use crate::domain::job::Job;
 
@@ -78,6 +80,24 @@ pub fn of_pull(tx: &impl Rows, repo: &Repo, number: u64) -> StoreResult<Vec<Job>
     let range = (repo.as_str(), number, "")..=(repo.as_str(), number, LAST);
     let ids = JOBS_BY_PULL.collect(tx, range, |(_, _, id), ()| JobId::from(id))?;
     load(tx, &ids)
+}
+
+/// Every pull request with its latest job, the latest first.
+pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
+    let mut latest: BTreeMap<(String, u64), String> = BTreeMap::new();
+    JOBS_BY_PULL.scan(tx, .., Order::Ascending, |(repo, number, id), ()| {
+        latest.insert((repo.to_owned(), number), id.to_owned());
+        ControlFlow::Continue(())
+    })?;
+    let mut pulls: Vec<(PullId, JobId)> = latest
+        .into_iter()
+        .filter_map(|((repo, number), id)| {
+            let repo = Repo::parse(&repo)?;
+            Some((PullId { repo, number }, JobId::new(id)))
+        })
+        .collect();
+    pulls.sort_by(|(_, a), (_, b)| b.cmp(a));
+    Ok(pulls)
 }
 
 /// The latest jobs, newest first: the dispatch log.

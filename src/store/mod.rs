@@ -9,6 +9,8 @@
 pub mod admin_tokens;
 pub mod contexts;
 pub mod dedup;
+pub mod deliveries;
+pub mod findings;
 pub mod instance;
 pub mod jobs;
 pub mod ledger;

@@ -3,6 +3,7 @@
 use redb::WriteTransaction;
 use serde_json::Value;
 
+use crate::domain::feedback::{Command, Finding, PullRow};
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
@@ -12,6 +13,7 @@ use crate::domain::time::Timestamp;
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
 use super::dedup::DedupEntry;
+use super::deliveries::Delivery;
 use super::ledger::LedgerRow;
 use super::outbox::Errand;
 use super::parked::Parked;
@@ -39,6 +41,25 @@ pub const JOBS_BY_NONCE: Shelf<&str, JobId> = Shelf::new("jobs-by-nonce-1");
 
 /// (Job id, identity of an event), once its session has told it. A few a session.
 pub const SESSION_EVENTS: Shelf<(&str, &str), ()> = Shelf::new("session-events-1");
+
+/// (Repository, pull request number) -> what is known of it beside its jobs. Written by webhooks and
+/// sweeps; as many as there are pull requests.
+pub const PULLS: Shelf<(&str, u64), PullRow> = Shelf::new("pulls-1");
+/// (Repository, pull request number, hash of the words) -> feedback and what became of it. Written by
+/// webhooks, sweeps and the ends of follow-ups; kept, so that nothing is asked for twice.
+pub const FINDINGS: Shelf<(&str, u64, &str), Finding> = Shelf::new("findings-1");
+/// The keys of feedback that something is still to be done about. Short.
+pub const FINDINGS_AT_WORK: Shelf<(&str, u64, &str), ()> = Shelf::new("findings-at-work-1");
+/// (Repository, pull request number, comment or job) -> a run asked for in a comment. Grows with the
+/// comments that ask.
+pub const COMMANDS: Shelf<(&str, u64, &str), Command> = Shelf::new("commands-1");
+/// The keys of those that have not been started. Short.
+pub const COMMANDS_WAITING: Shelf<(&str, u64, &str), ()> = Shelf::new("commands-waiting-1");
+
+/// Delivery id -> when it was taken. Swept when its window is over.
+pub const DELIVERIES: Shelf<&str, Delivery> = Shelf::new("deliveries-1");
+/// (Taken in milliseconds, delivery id). Swept with the deliveries.
+pub const DELIVERIES_BY_TIME: Shelf<(u64, &str), ()> = Shelf::new("deliveries-by-time-1");
 
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
@@ -93,6 +114,13 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     JOBS_BY_PULL.create(tx)?;
     JOBS_BY_NONCE.create(tx)?;
     SESSION_EVENTS.create(tx)?;
+    PULLS.create(tx)?;
+    FINDINGS.create(tx)?;
+    FINDINGS_AT_WORK.create(tx)?;
+    COMMANDS.create(tx)?;
+    COMMANDS_WAITING.create(tx)?;
+    DELIVERIES.create(tx)?;
+    DELIVERIES_BY_TIME.create(tx)?;
     STEPS.create(tx)?;
     PATCHES.create(tx)?;
     DEDUP.create(tx)?;

@@ -232,9 +232,11 @@ fn pull_comment(job: &Job, body: String) -> Option<Effect> {
     })
 }
 
-/// An end that nobody is to blame for: no failure comment, no count, the run itself is ended. The
-/// marker goes back to the trigger, or the issue would look busy for ever.
+/// An end that nobody is to blame for: no failure comment on the ticket, no count, the run itself is
+/// ended. The marker goes back to the trigger, or the issue would look busy for ever; who asked for
+/// work on a pull request is told there.
 pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Next {
+    let why = reason.clone();
     let (mut job, mut owed) = ended(
         job,
         JobState::Failed {
@@ -249,6 +251,9 @@ pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Next {
             issue: job.issue.clone(),
             stage: Stage::Triggered,
         });
+    } else {
+        let told = comments::failed(job.kind, None, &why);
+        owed.effects.extend(pull_comment(&job, told));
     }
     end_run(&job, &mut owed);
     close(&mut job, owed)

@@ -13,6 +13,7 @@ mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod pulls;
 mod reaper;
 mod runner_mode;
 mod secrets;
@@ -40,6 +41,7 @@ pub fn routes(app: &App) -> Routes {
         dedup::routes(app),
         outbox::routes(app),
         poll::routes(app),
+        pulls::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
         runner_mode::routes(app),

@@ -8,7 +8,9 @@ mod settings;
 
 use serde::Deserialize;
 
-pub use settings::{NamedCheck, ReviewInputs, Reviewers, Settings};
+pub use settings::Settings;
+
+pub use crate::domain::reviewers::{NamedCheck, ReviewInputs, Reviewers};
 
 use super::git::{Git, GitError};
 use super::text;

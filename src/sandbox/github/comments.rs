@@ -120,18 +120,22 @@ impl Call<'_> {
 
 impl super::Inner {
     pub fn add_comment(&self, at: &Place<'_>, number: u64, author: &str, body: &str) -> u64 {
-        self.shelf.change(|model| {
-            let id = model.next_id();
+        let comment = self.shelf.change(|model| {
             let now = clock::now_ms();
-            model.repo(at.owner, at.name).comments.push(Comment {
-                id,
+            let comment = Comment {
+                id: model.next_id(),
                 number,
                 author: author.to_owned(),
                 body: body.to_owned(),
                 at: now,
                 updated: now,
-            });
-            id
-        })
+            };
+            let repo = model.repo(at.owner, at.name);
+            repo.comments.push(comment.clone());
+            repo.touch(number);
+            comment
+        });
+        self.tell_comment(at, &comment, "created");
+        comment.id
     }
 }

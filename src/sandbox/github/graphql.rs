@@ -4,8 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::Inner;
-use super::model::{Pull, Repo, Thread};
+use super::model::{Comment, Pull, Repo, Review, Thread};
 use super::rest::{Answer, Call, Place, ok};
+use crate::sandbox::clock::iso_seconds as iso;
 use crate::sandbox::graphql::{Failure, Graph, Plan, Resolved, Schema, execute};
 
 #[derive(Clone)]
@@ -19,6 +20,10 @@ enum Node {
     Thread(Box<Thread>),
     /// What a conversation began with.
     Remark(Box<Thread>),
+    Comment(Box<Comment>),
+    Review(Box<Review>),
+    /// By its name.
+    Commit(String),
     /// By login, as REST has it.
     Actor(String),
 }
@@ -170,6 +175,34 @@ impl Session<'_, '_> {
         threads.unwrap_or_default()
     }
 
+    fn said(&self, pull: &Node, name: &str) -> Vec<Node> {
+        let said = self.with_pull(pull, |repo, pull| {
+            if name == "comments" {
+                let own = repo.comments.iter().filter(|one| one.number == pull.number);
+                own.map(|one| Node::Comment(Box::new(one.clone())))
+                    .collect()
+            } else {
+                let own = repo.reviews.iter().filter(|one| one.number == pull.number);
+                own.map(|one| Node::Review(Box::new(one.clone()))).collect()
+            }
+        });
+        said.unwrap_or_default()
+    }
+
+    fn opened_by(&self, pull: &Node) -> Resolved<Node> {
+        let author = self.with_pull(pull, |_, pull| pull.author.clone());
+        author.map_or(Resolved::Null, |login| Resolved::Node(Node::Actor(login)))
+    }
+
+    fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
+        let merge = self
+            .with_pull(pull, |_, pull| pull.merged.clone())
+            .flatten();
+        merge.map_or(Resolved::Null, |merge| {
+            Resolved::Node(Node::Commit(merge.sha))
+        })
+    }
+
     fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
         let leaf = self.with_pull(node, |repo, pull| {
             let state = match (&pull.merged, pull.open) {
@@ -189,6 +222,7 @@ impl Session<'_, '_> {
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),
+                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.at))),
                 _ => json!(format!(
                     "{}/pull/{}",
                     self.call.host.repo_html(repo),
@@ -216,6 +250,9 @@ impl Graph for Session<'_, '_> {
             Node::Payload(name, _) => name,
             Node::Thread(_) => "PullRequestReviewThread",
             Node::Remark(_) => "PullRequestReviewComment",
+            Node::Comment(_) => "IssueComment",
+            Node::Review(_) => "PullRequestReview",
+            Node::Commit(_) => "Commit",
             Node::Actor(login) if login.ends_with("[bot]") => "Bot",
             Node::Actor(_) => "User",
         }
@@ -256,12 +293,24 @@ impl Graph for Session<'_, '_> {
                 Resolved::Node(Node::Repo(owner.clone(), repo.clone()))
             }
             (Node::Pull(..), "reviewThreads") => Resolved::Connection(self.threads(node)),
+            (Node::Pull(..), "comments" | "reviews") => Resolved::Connection(self.said(node, name)),
+            (Node::Pull(..), "author") => self.opened_by(node),
+            (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {
                 Resolved::Connection(vec![Node::Remark(thread.clone())])
             }
             (Node::Thread(thread), _) => Resolved::Leaf(thread_field(thread, name)),
             (Node::Remark(thread), "author") => Resolved::Node(Node::Actor(thread.author.clone())),
             (Node::Remark(thread), "body") => Resolved::Leaf(json!(thread.body)),
+            (Node::Remark(thread), "fullDatabaseId") => {
+                Resolved::Leaf(json!(thread.id.to_string()))
+            }
+            (Node::Remark(thread), "createdAt") => Resolved::Leaf(json!(iso(thread.at))),
+            (Node::Comment(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
+            (Node::Comment(one), _) => Resolved::Leaf(comment_field(one, name)),
+            (Node::Review(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
+            (Node::Review(one), _) => Resolved::Leaf(review_field(one, name)),
+            (Node::Commit(oid), _) => Resolved::Leaf(json!(oid)),
             (Node::Remark(thread), _) => Resolved::Leaf(json!(format!("PRRC_{}", thread.id))),
             (Node::Actor(login), _) => Resolved::Leaf(json!(login.trim_end_matches("[bot]"))),
             (Node::Pull(..), _) => self.pull_field(node, name),
@@ -272,6 +321,8 @@ impl Graph for Session<'_, '_> {
         match node {
             // The oldest come first.
             Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
+            Node::Comment(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
+            Node::Review(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
             _ => (0, 0),
         }
     }
@@ -284,12 +335,32 @@ impl Graph for Session<'_, '_> {
     }
 }
 
+fn comment_field(comment: &Comment, name: &str) -> Value {
+    match name {
+        "fullDatabaseId" => json!(comment.id.to_string()),
+        "isMinimized" => json!(false),
+        "body" => json!(comment.body),
+        "createdAt" => json!(iso(comment.at)),
+        _ => json!(format!("IC_{}", comment.id)),
+    }
+}
+
+fn review_field(review: &Review, name: &str) -> Value {
+    match name {
+        "fullDatabaseId" => json!(review.id.to_string()),
+        "state" => json!(review.state),
+        "body" => json!(review.body),
+        "submittedAt" => json!(iso(review.at)),
+        _ => json!(format!("PRR_{}", review.id)),
+    }
+}
+
 fn thread_field(thread: &Thread, name: &str) -> Value {
     match name {
         "isResolved" => json!(thread.resolved),
         "isOutdated" => json!(thread.outdated),
         "path" => json!(thread.path),
-        "line" => json!(thread.line),
+        "line" | "originalLine" => json!(thread.line),
         _ => json!(format!("PRRT_{}", thread.id)),
     }
 }

@@ -14,6 +14,7 @@ mod git;
 mod git_data;
 mod git_http;
 mod graphql;
+mod hooks;
 mod jobs;
 mod model;
 mod pulls;
@@ -32,6 +33,7 @@ use serde_json::json;
 
 pub(crate) use self::ci::process;
 pub use self::git::CommitSnapshot;
+pub use self::hooks::{Delivered, HookDial};
 pub use self::model::Means;
 pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
 pub use self::reviewers::CheckReport;
@@ -77,6 +79,7 @@ pub(crate) struct Inner {
     downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
     /// Whom to tell of pushes, by repository.
     watchers: Mutex<Vec<(String, reviewers::Watcher)>>,
+    pub hooks: hooks::Hooks,
 }
 
 /// How slow the host is about runs.
@@ -121,6 +124,7 @@ impl GitHub {
             }),
             downloads: Mutex::default(),
             watchers: Mutex::default(),
+            hooks: hooks::Hooks::start(),
             dir,
             api,
             server,
@@ -161,6 +165,21 @@ impl GitHub {
             used: HashMap::new(),
             reset: 0,
         };
+    }
+
+    /// What goes wrong with webhooks from now on.
+    pub fn set_hook_dial(&self, dial: HookDial) {
+        self.inner.hooks.dial(dial);
+    }
+
+    /// Webhooks that were sent, in the order they went.
+    pub fn delivered(&self) -> Vec<Delivered> {
+        self.inner.hooks.delivered()
+    }
+
+    /// Whether every webhook has been sent.
+    pub fn has_delivered(&self) -> bool {
+        self.inner.hooks.is_idle()
     }
 
     /// A token as an installation of the App would get it, for these repositories of one owner.

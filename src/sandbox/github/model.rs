@@ -99,6 +99,8 @@ pub(crate) struct Thread {
     pub resolved: bool,
     /// The line has changed since.
     pub outdated: bool,
+    #[serde(default)]
+    pub at: i64,
 }
 
 /// A check run or, with an empty app, a commit status.
@@ -246,6 +248,14 @@ impl Repo {
 
     pub fn pull(&self, number: u64) -> Option<&Pull> {
         self.pulls.iter().find(|pull| pull.number == number)
+    }
+
+    /// Something was said on a pull request.
+    pub fn touch(&mut self, number: u64) {
+        let pulls = self.pulls.iter_mut();
+        for pull in pulls.filter(|pull| pull.number == number) {
+            pull.updated = clock::now_ms();
+        }
     }
 
     pub fn run_mut(&mut self, id: u64) -> Option<&mut Run> {

@@ -33,7 +33,14 @@ impl Inner {
             match git.branch(&head) {
                 Some(sha) if sha != known => {
                     self.outdate(at, number, &git.changes(&known, &sha).unwrap_or_default());
-                    self.change_pull(at, number, |pull| pull.head_sha = sha)
+                    self.change_pull(at, number, |pull| pull.head_sha = sha);
+                    let pull = self.shelf.read(|model| {
+                        let row = &model.repos[model.find(at.owner, at.name)?];
+                        row.pull(number).cloned()
+                    });
+                    if let Some(pull) = pull {
+                        self.tell_pull(at, &pull, "synchronize");
+                    }
                 }
                 _ => {}
             }
@@ -69,14 +76,14 @@ impl Inner {
         body: &str,
     ) -> u64 {
         self.refresh_pulls(at);
-        self.shelf.change(|model| {
+        let review = self.shelf.change(|model| {
             let id = model.next_id();
             let repo = model.repo(at.owner, at.name);
             let sha = repo
                 .pull(number)
                 .map(|pull| pull.head_sha.clone())
                 .unwrap_or_default();
-            repo.reviews.push(Review {
+            let review = Review {
                 id,
                 number,
                 author: author.to_owned(),
@@ -84,9 +91,13 @@ impl Inner {
                 body: body.to_owned(),
                 sha,
                 at: clock::now_ms(),
-            });
-            id
-        })
+            };
+            repo.reviews.push(review.clone());
+            repo.touch(number);
+            review
+        });
+        self.tell_review(at, &review, "submitted");
+        review.id
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Inner;
 use super::git::{CommitSnapshot, Git};
-use super::model::{Merge, Model};
+use super::model::{Merge, Model, Pull};
 use super::rest::Place;
 use crate::sandbox::clock;
 
@@ -279,6 +279,38 @@ impl Repo {
         id
     }
 
+    /// Tells an address of what happens on pull requests from now on, signed with a secret.
+    pub fn hook(&self, url: &str, secret: &str) {
+        self.host.hooks.add(&self.full_name(), url, secret);
+    }
+
+    /// Opens a pull request of a branch as somebody, and answers its number.
+    pub fn open_pull(&self, head: &str, author: &str, title: &str, body: &str) -> u64 {
+        let git = self.git();
+        self.edit(|model| {
+            let id = model.next_id();
+            let repo = model.repo(&self.owner, &self.name);
+            let (number, now) = (repo.next_number(), clock::now_ms());
+            repo.pulls.push(Pull {
+                id,
+                number,
+                title: title.to_owned(),
+                body: body.to_owned(),
+                head: head.to_owned(),
+                base: repo.default_branch.clone(),
+                head_sha: git.branch(head).unwrap_or_default(),
+                author: author.to_owned(),
+                open: true,
+                draft: false,
+                merged: None,
+                at: now,
+                updated: now,
+                closed: None,
+            });
+            number
+        })
+    }
+
     /// Merges a pull request into its base with a merge commit.
     pub fn merge(&self, number: u64) -> anyhow::Result<String> {
         let pulls = self.pulls();
@@ -304,6 +336,7 @@ impl Repo {
             });
         });
         self.edit(|_| ());
+        self.tell_pull(number, "closed");
         Ok(sha)
     }
 
@@ -314,6 +347,13 @@ impl Repo {
             pull.closed = Some(clock::now_ms());
         });
         self.edit(|_| ());
+        self.tell_pull(number, "closed");
+    }
+
+    fn tell_pull(&self, number: u64, action: &str) {
+        if let Some(pull) = self.read(|repo| repo.pull(number).cloned()).flatten() {
+            self.host.tell_pull(&self.at(), &pull, action);
+        }
     }
 
     pub fn branches(&self) -> Vec<String> {

@@ -73,20 +73,22 @@ impl Repo {
 
     /// Takes a review's verdict away, as a maintainer may.
     pub fn dismiss(&self, review: u64) {
-        self.edit(|model| {
+        let dismissed = self.edit(|model| {
             let reviews = &mut model.repo(&self.owner, &self.name).reviews;
-            if let Some(review) = reviews.iter_mut().find(|one| one.id == review) {
-                review.state = "DISMISSED".into();
-            }
+            let review = reviews.iter_mut().find(|one| one.id == review)?;
+            review.state = "DISMISSED".into();
+            Some(review.clone())
         });
+        if let Some(review) = dismissed {
+            self.host.tell_review(&self.at(), &review, "dismissed");
+        }
     }
 
     /// Remarks something at a line of a pull request, and answers the conversation's id.
     pub fn remark(&self, number: u64, login: &str, path: &str, line: u64, body: &str) -> u64 {
-        self.edit(|model| {
-            let id = model.next_id();
-            model.repo(&self.owner, &self.name).threads.push(Thread {
-                id,
+        let thread = self.edit(|model| {
+            let thread = Thread {
+                id: model.next_id(),
                 number,
                 author: login.to_owned(),
                 path: path.to_owned(),
@@ -94,19 +96,30 @@ impl Repo {
                 body: body.to_owned(),
                 resolved: false,
                 outdated: false,
-            });
-            id
-        })
+                at: clock::now_ms(),
+            };
+            let repo = model.repo(&self.owner, &self.name);
+            repo.threads.push(thread.clone());
+            repo.touch(number);
+            thread
+        });
+        self.host.tell_remark(&self.at(), &thread);
+        thread.id
     }
 
     /// Settles a conversation, as people do.
     pub fn resolve(&self, thread: u64) {
-        self.edit(|model| {
-            let threads = &mut model.repo(&self.owner, &self.name).threads;
-            if let Some(thread) = threads.iter_mut().find(|one| one.id == thread) {
-                thread.resolved = true;
-            }
+        let settled = self.edit(|model| {
+            let repo = model.repo(&self.owner, &self.name);
+            let thread = repo.threads.iter_mut().find(|one| one.id == thread)?;
+            thread.resolved = true;
+            let settled = thread.clone();
+            repo.touch(settled.number);
+            Some(settled)
         });
+        if let Some(thread) = settled {
+            self.host.tell_thread(&self.at(), &thread, "resolved");
+        }
     }
 
     /// Tells of every branch that clients push from now on, and its commit, before their push is

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Inner;
-use super::model::{Check, Comment, Pull, Repo, Review, Run};
+use super::model::{Check, Comment, Pull, Repo, Review, Run, Thread};
 use crate::sandbox::clock::iso_seconds as iso;
 
 /// The stand-in for an account.
@@ -130,6 +130,20 @@ impl Inner {
             "html_url": format!("{html}/pull/{}#pullrequestreview-{}", review.number, review.id),
             "pull_request_url": format!("{}/pulls/{}", self.repo_api(repo), review.number),
             "submitted_at": iso(review.at), "author_association": association(repo, &review.author),
+        })
+    }
+
+    /// What a conversation at a line began with.
+    pub fn remark_shape(&self, repo: &Repo, thread: &Thread) -> Value {
+        let (api, html) = (self.repo_api(repo), self.repo_html(repo));
+        json!({
+            "id": thread.id, "node_id": format!("PRRC_{}", thread.id), "user": user(&thread.author),
+            "path": thread.path, "line": thread.line, "original_line": thread.line, "side": "RIGHT",
+            "body": thread.body, "diff_hunk": "@@ -1 +1 @@", "pull_request_review_id": null,
+            "url": format!("{api}/pulls/comments/{}", thread.id),
+            "html_url": format!("{html}/pull/{}#discussion_r{}", thread.number, thread.id),
+            "created_at": iso(thread.at), "updated_at": iso(thread.at),
+            "author_association": association(repo, &thread.author),
         })
     }
 

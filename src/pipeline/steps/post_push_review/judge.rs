@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::domain::feedback::is_marked_blocking;
+use crate::domain::reviewers::CLAUDE_APP;
 use crate::pipeline::repo_config::{NamedCheck, Reviewers};
 use crate::pipeline::steps::review::Finding;
 use crate::scm::{CheckRun, Review, ReviewThread};
 
-/// The managed review of Claude Code: its check run and its App.
+/// The managed review of Claude Code: its check run.
 const CLAUDE_CHECK: &str = "Claude Code Review";
-const CLAUDE_APP: &str = "claude";
 
 /// Stands before the numbers in the last line of its check run.
 const SEVERITY: &str = "<!-- bughunter-severity:";
@@ -211,23 +212,7 @@ fn stands(apps: &BTreeSet<String>, thread: &ReviewThread) -> bool {
     !thread.is_resolved
         && !thread.is_outdated
         && thread.app.as_ref().is_some_and(|app| apps.contains(app))
-        && is_blocking(&thread.body)
-}
-
-/// Whether a remark's first line carries a mark that its author uses for what must be mended. Words
-/// further down are no mark: "not blocking" would be one.
-fn is_blocking(body: &str) -> bool {
-    let first = body.lines().map(str::trim).find(|line| !line.is_empty());
-    let first = first.unwrap_or_default();
-    let words = first.replace(['*', '_', '`'], "").to_lowercase();
-    let words = words.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let graded = words.strip_prefix("severity:").map(|grade| {
-        let grade = grade.trim_start_matches(|c: char| !c.is_alphanumeric());
-        ["major", "high", "critical", "blocker"]
-            .iter()
-            .any(|worst| grade.starts_with(worst))
-    });
-    first.contains(['🔴', '🟠']) || words.starts_with("blocking:") || graded == Some(true)
+        && is_marked_blocking(&thread.body)
 }
 
 #[cfg(test)]
@@ -433,7 +418,7 @@ mod tests {
             ("Rename this\n\n🔴", false),
             ("", false),
         ] {
-            assert_eq!(is_blocking(body), blocks, "{body}");
+            assert_eq!(is_marked_blocking(body), blocks, "{body}");
         }
     }
 }

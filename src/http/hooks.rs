@@ -1,0 +1,88 @@
+//! `POST /api/repo-host/webhook`: what happens at the repository host. (spec: *Webhook and trigger
+//! endpoints*)
+//!
+//! The signature is checked over the bytes as they came, before anything in them is looked at. A
+//! delivery that was taken is stored before it is answered; the host does not send it again by
+//! itself.
+
+use std::future::ready;
+
+use bytes::Bytes;
+use serde_json::json;
+use warp::filters::BoxedFilter;
+use warp::http::header::CONTENT_TYPE;
+use warp::http::{HeaderMap, Method};
+use warp::reject::Rejection;
+use warp::{Filter, path};
+
+use super::error::{ApiError, WebhookFault};
+use super::parts::{
+    ApiResult, Routes, WEBHOOK_BODY, body, form_field, json, method, ok, one_of, only, with,
+};
+use crate::app::App;
+use crate::domain::secret::Secret;
+use crate::flow::feedback::{self, Received};
+use crate::keys::sha256_hex;
+use crate::keys::signature::is_signed;
+use crate::scm::webhook;
+
+/// Longest delivery id that is kept as it is; the host's are GUIDs.
+const MAX_DELIVERY_ID: usize = 100;
+
+/// Routes of `/api/repo-host`.
+pub fn routes(app: &App) -> Routes {
+    let hook = path!("api" / "repo-host" / "webhook").boxed();
+    one_of([
+        hook.clone()
+            .and(method(Method::POST))
+            .and(configured(app))
+            .and(warp::header::headers_cloned())
+            .and(body(WEBHOOK_BODY))
+            .and(with(app))
+            .then(take)
+            .boxed(),
+        only(&hook, [Method::POST]),
+    ])
+}
+
+/// The secret that senders sign with.
+fn configured(app: &App) -> BoxedFilter<(Secret,)> {
+    let secret = app.config.scm_webhook_secret.clone();
+    warp::any()
+        .and_then(move || {
+            let known = secret.clone();
+            let off = || Rejection::from(ApiError::from(WebhookFault::NotConfigured));
+            ready(known.ok_or_else(off))
+        })
+        .boxed()
+}
+
+async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let signature = header("x-hub-signature-256").unwrap_or_default();
+    if !is_signed(&body, signature, &secret) {
+        return Err(WebhookFault::InvalidSignature.into());
+    }
+    let is_form = header(CONTENT_TYPE.as_str())
+        .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+    let payload = match is_form {
+        true => form_field(&body, "payload").and_then(|payload| json(&payload)),
+        false => json(&body),
+    };
+    let payload = payload
+        .filter(serde_json::Value::is_object)
+        .ok_or(WebhookFault::InvalidPayload)?;
+    let event = webhook::read(header("x-github-event"), &payload)?;
+    let delivery = match header("x-github-delivery") {
+        Some(id) if !id.is_empty() && id.len() <= MAX_DELIVERY_ID => id.to_owned(),
+        // The same bytes are the same delivery.
+        _ => format!("sha256:{}", sha256_hex(&String::from_utf8_lossy(&body))),
+    };
+    Ok(ok(
+        &match feedback::receive(&app, &delivery, event).await? {
+            Received::Queued => json!({"queued": true}),
+            Received::Acknowledged => json!({"acknowledged": true}),
+            Received::Ignored(reason) => json!({"ignored": true, "reason": reason}),
+        },
+    ))
+}
