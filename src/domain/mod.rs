@@ -18,6 +18,7 @@ pub mod transition;
 pub mod comments;
 pub mod effect;
 pub mod plan;
+pub mod templates;
 
 pub mod report;
 pub mod run_config;

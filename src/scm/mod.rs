@@ -6,6 +6,7 @@
 mod github;
 
 pub use github::{
-    CheckRun, Credentials, DispatchError, GitHub, NewPull, Permission, PrComment, Pull, PullState,
-    RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog, RunRef, WorkflowRun,
+    CheckRun, Credentials, DispatchError, FolderEntry, GitHub, NewCommit, NewPull, Permission,
+    PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog, RunRef,
+    TreeContent, TreeFile, WorkflowRun,
 };

@@ -5,6 +5,7 @@ mod cache;
 mod checks;
 mod comments;
 mod contents;
+mod git_data;
 mod graphql;
 mod logs;
 mod people;
@@ -24,7 +25,8 @@ use crate::wire::{Client, Method, Quota, Request, Response, VendorError, url_enc
 pub use auth::{RepoPurpose, RepoToken};
 pub use checks::CheckRun;
 pub use comments::PrComment;
-pub use contents::RepoFile;
+pub use contents::{FolderEntry, RepoFile};
+pub use git_data::{NewCommit, TreeContent, TreeFile};
 pub use logs::RunLog;
 pub use people::Permission;
 pub use pulls::{NewPull, Pull, PullState};
