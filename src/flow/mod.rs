@@ -19,6 +19,10 @@
 //! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
 //! and delivered like any other run, and without a word to the ticket.
 //!
+//! An operator who finds one of them stuck has it tried again, or drops it: [`errands`].
+//! An operator who has a project's workflows synced waits for an errand like any other: [`sync`];
+//! [`template_status`] tells who needs it.
+//!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
@@ -27,10 +31,13 @@ pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod errands;
 pub mod gap_fill;
 pub mod poll;
 pub mod probe;
 pub mod report;
+pub mod sync;
+pub mod template_status;
 pub mod watch;
 
 mod act;

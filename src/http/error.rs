@@ -15,8 +15,10 @@ use warp::reply::{Reply, Response};
 
 use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
+use crate::flow::errands::ErrandError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
+use crate::flow::sync::SyncError;
 use crate::keys::run_token::TokenError;
 use crate::store::StoreError;
 
@@ -326,6 +328,32 @@ impl From<AdminFault> for ApiError {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
+        };
+        Self::new(status, sentence)
+    }
+}
+
+impl From<SyncError> for ApiError {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::NoTeam => AdminFault::TeamNotFound.into(),
+            SyncError::Failed(why) => AdminFault::Vendor(why).into(),
+            SyncError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ErrandError> for ApiError {
+    fn from(error: ErrandError) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match error {
+            ErrandError::Unknown => (S::NOT_FOUND, "effect not found"),
+            ErrandError::Outdated => (
+                S::CONFLICT,
+                "A later run has set this anew since; it can only be dropped",
+            ),
+            ErrandError::UnderWay => (S::CONFLICT, "It is being tried right now; drop it later"),
+            ErrandError::Store(error) => return error.into(),
         };
         Self::new(status, sentence)
     }

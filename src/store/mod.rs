@@ -16,6 +16,7 @@ pub mod outbox;
 pub mod parked;
 pub mod patches;
 pub mod steps;
+pub mod syncs;
 
 mod migrations;
 mod shelf;

@@ -211,6 +211,9 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
     (".dispatch_workflow(", &["runners/ci.rs"]),
     (".create_comment(", &["flow/act.rs", "scm/", "pipeline/"]),
     (".upsert_comment(", &["flow/act.rs", "scm/", "pipeline/"]),
+    (".commit_files(", &["flow/act.rs", "scm/"]),
+    (".create_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
+    (".update_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
     ("chat.post(", &["flow/act.rs"]),
 ];
 

@@ -14,6 +14,8 @@ mod outbox;
 mod parked;
 mod poll;
 mod sight;
+mod sync_workflows;
+mod template_status;
 mod throttle;
 mod ticketing_b;
 mod why;
@@ -26,6 +28,7 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         auth::routes(app),
         mappings::routes(app),
+        sync_workflows::routes(app),
         log::routes(app),
         jobs::routes(app),
         issues::routes(app),
@@ -37,5 +40,6 @@ pub fn routes(app: &App) -> Routes {
         poll::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
+        template_status::routes(app),
     ])
 }
