@@ -48,6 +48,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--log-format=xml",
         "--trusted-proxies=10.0.0.1,nowhere",
         "--runner-callback-base-url=ftp://x",
+        "--session-image=a b",
     ];
     let told = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
@@ -58,11 +59,12 @@ fn everything_that_is_wrong_is_said_at_once() {
         "NOTIFY_TYPE must be channel-a or channel-b",
         "LOG_FORMAT must be text or json, not 'xml'",
         "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
+        "SESSION_IMAGE must be the name of a container image, not 'a b'",
         "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
     ] {
         assert!(told.contains(problem), "{problem:?} in {told}");
     }
-    assert_eq!(told.lines().count(), 9);
+    assert_eq!(told.lines().count(), 10);
 }
 
 #[test]

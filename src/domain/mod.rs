@@ -20,6 +20,7 @@ pub mod effect;
 pub mod plan;
 pub mod templates;
 
+pub mod pipeline;
 pub mod report;
 pub mod run_config;
 

@@ -293,9 +293,13 @@ mod tests {
             "WORKFLOW.md",
         ];
         assert_eq!(paths(&[mapping(json!({}))]), plain);
-        let planned = json!({"teamKey": "OPS", "planningEnabled": true, "planningWorkflowFile": "p.yml"});
+        let planned =
+            json!({"teamKey": "OPS", "planningEnabled": true, "planningWorkflowFile": "p.yml"});
         let both = paths(&[mapping(json!({})), mapping(planned)]);
-        let more: Vec<_> = both.iter().filter(|path| !plain.contains(&path.as_str())).collect();
+        let more: Vec<_> = both
+            .iter()
+            .filter(|path| !plain.contains(&path.as_str()))
+            .collect();
         assert_eq!(more, [".github/workflows/p.yml", "PLANNING.md"]);
     }
 
@@ -305,7 +309,10 @@ mod tests {
             "planningEnabled": true, "planningWorkflowFile": "a.yml", "workflowFile": "a.yml",
         }));
         let refused = wanted(&twice.target(), &[twice], None);
-        assert_eq!(refused, Err(Contested(".github/workflows/a.yml".to_owned())));
+        assert_eq!(
+            refused,
+            Err(Contested(".github/workflows/a.yml".to_owned()))
+        );
     }
 
     #[test]
@@ -325,7 +332,10 @@ mod tests {
     #[test]
     fn only_a_repository_on_a_cloud_may_prove_its_identity() {
         let direct = implement(json!({}), None);
-        let cloud = implement(json!({"provider": "cloud", "cloudRegion": "eu-west-1"}), None);
+        let cloud = implement(
+            json!({"provider": "cloud", "cloudRegion": "eu-west-1"}),
+            None,
+        );
         for word in ["id-token", "CLOUD_ROLE_ARN"] {
             assert!(cloud.contains(word) && !direct.contains(word), "{word}");
         }
@@ -348,7 +358,10 @@ mod tests {
         assert_eq!((kept.blob().as_str(), kept.folder()), (blob, "a"));
         assert_eq!(kept.status(Some(blob)), FileStatus::Current);
         assert_eq!(kept.status(Some("other")), FileStatus::Stale);
-        assert_eq!(file(Upkeep::Seeded).status(Some("other")), FileStatus::Current);
+        assert_eq!(
+            file(Upkeep::Seeded).status(Some("other")),
+            FileStatus::Current
+        );
         assert_eq!(file(Upkeep::Seeded).status(None), FileStatus::Missing);
     }
 

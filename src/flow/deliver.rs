@@ -201,7 +201,8 @@ async fn settle_synced(
 
 async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreResult<()> {
     let now = app.now();
-    let hopeless = failure.cause == Cause::Lasting || now.since(errand.tried_since()) >= GIVE_UP_AFTER;
+    let hopeless =
+        failure.cause == Cause::Lasting || now.since(errand.tried_since()) >= GIVE_UP_AFTER;
     if !hopeless {
         let due_at = now + wait(&app.pace, errand.attempts, failure.retry_after);
         let retry = Retry {

@@ -62,12 +62,7 @@ pub async fn drop(app: &App, seq: u64) -> Result<(), ErrandError> {
     dropped
 }
 
-fn drop_owed(
-    tx: &WriteTx<'_>,
-    policy: Policy,
-    errand: &Errand,
-    now: Timestamp,
-) -> StoreResult<()> {
+fn drop_owed(tx: &WriteTx<'_>, policy: Policy, errand: &Errand, now: Timestamp) -> StoreResult<()> {
     outbox::settle(tx, errand, now)?;
     match &errand.effect {
         Effect::StartRun { job, .. } => {
@@ -86,7 +81,10 @@ fn drop_owed(
 fn is_outdated(tx: &impl Rows, errand: &Errand) -> StoreResult<bool> {
     let since = |job: &Job| {
         let moments = [Some(job.reserved_at), job.dispatched_at, job.finished_at];
-        moments.into_iter().flatten().any(|at| at > errand.pushed_at)
+        moments
+            .into_iter()
+            .flatten()
+            .any(|at| at > errand.pushed_at)
     };
     Ok(match &errand.effect {
         Effect::MoveMarker { issue, .. } => jobs::of_issue(tx, &issue.id)?

@@ -111,7 +111,10 @@ async fn outcome(
             }
             Some(_) => settled.await,
             // It has ended, or a later one of the project has since, which knows as much.
-            None => return ended.map_or_else(dropped, |synced| synced.outcome.map_err(SyncError::Failed)),
+            None => {
+                return ended
+                    .map_or_else(dropped, |synced| synced.outcome.map_err(SyncError::Failed));
+            }
         }
     }
 }
@@ -184,8 +187,7 @@ pub(super) async fn look(
 ) -> Result<Offer, Obstacle> {
     let (base_branch, wanted) = wanted(app, team, repo)?;
     let Some(base) = github.branch_sha(repo, &base_branch).await? else {
-        let why = format!("{repo} has no branch {base_branch}, or it is hidden");
-        return Err(Obstacle::Rule(why));
+        return Err(Obstacle::Rule(no_branch(repo, &base_branch)));
     };
     let there = blobs(github, repo, &wanted, &base).await?;
     let lacking: Vec<Template> = wanted
@@ -223,6 +225,13 @@ pub(super) async fn look(
     Ok(offer)
 }
 
+pub(super) fn no_branch(repo: &Repo, branch: &str) -> String {
+    format!(
+        "{repo} has no branch {branch}, or it is hidden: see that the project's mapping is right, \
+         and the App installed on the repository"
+    )
+}
+
 /// The files that the repository is to have, and on which branch. Projects that share a repository
 /// share its files.
 fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Template>), Obstacle> {
@@ -245,10 +254,7 @@ fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Templat
 }
 
 /// The mappings to one repository; the host does not tell the cases of letters apart.
-pub(super) fn sharing(
-    all: Vec<Mapping>,
-    repo: &Repo,
-) -> impl Iterator<Item = Mapping> + use<'_> {
+pub(super) fn sharing(all: Vec<Mapping>, repo: &Repo) -> impl Iterator<Item = Mapping> + use<'_> {
     let is_same = |mapping: &Mapping| {
         mapping.owner.eq_ignore_ascii_case(&repo.owner)
             && mapping.repo.eq_ignore_ascii_case(&repo.name)

@@ -15,8 +15,9 @@ use crate::domain::ids::Repo;
 use crate::domain::mapping::Mapping;
 use crate::domain::templates::{self, FileStatus, Upkeep, WORKFLOWS};
 use crate::store::{StoreResult, mappings};
+use crate::wire::VendorError;
 
-use super::sync::sharing;
+use super::sync::{no_branch, sharing};
 
 /// How many repositories are asked at once?
 const AT_ONCE: usize = 8;
@@ -71,7 +72,7 @@ async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
     let Some(github) = &app.github else {
         return Err("the repository host is not configured".to_owned());
     };
-    let told = |error: crate::wire::VendorError| error.to_string();
+    let told = |error: VendorError| error.to_string();
     if let Some(entries) = github.folder(repo, WORKFLOWS, branch).await.map_err(told)? {
         let entries = entries.into_iter();
         return Ok(entries.map(|entry| (entry.path, entry.sha)).collect());
@@ -79,7 +80,7 @@ async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
     // No folder, no branch and no repository are the same answer.
     match github.branch_sha(repo, branch).await.map_err(told)? {
         Some(_) => Ok(BTreeMap::new()),
-        None => Err(format!("{repo} has no branch {branch}, or it is hidden")),
+        None => Err(no_branch(repo, branch)),
     }
 }
 

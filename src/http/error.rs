@@ -282,6 +282,8 @@ pub enum AdminFault {
     TicketingBNotConfigured,
     /// What a vendor said when we could not do what was asked.
     Vendor(String),
+    /// What the system said to a look at the operator's own files.
+    Unreadable(String),
 }
 
 impl From<AdminFault> for ApiError {
@@ -324,7 +326,7 @@ impl From<AdminFault> for ApiError {
             AdminFault::TicketingBNotConfigured => {
                 (S::NOT_IMPLEMENTED, "Ticketing-B not configured")
             }
-            AdminFault::Vendor(message) => {
+            AdminFault::Vendor(message) | AdminFault::Unreadable(message) => {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),

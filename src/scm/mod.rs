@@ -7,6 +7,6 @@ mod github;
 
 pub use github::{
     CheckRun, Credentials, DispatchError, FolderEntry, GitHub, NewCommit, NewPull, Permission,
-    PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog, RunRef,
-    TreeContent, TreeFile, WorkflowRun,
+    PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog,
+    RunRef, TreeContent, TreeFile, WorkflowRun,
 };

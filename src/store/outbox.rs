@@ -468,9 +468,13 @@ mod tests {
         })
         .await;
         let lane = "ticket:id-1";
-        let first = write(&store, move |tx| claim(tx, lane, 1, NOW)).await.unwrap();
+        let first = write(&store, move |tx| claim(tx, lane, 1, NOW))
+            .await
+            .unwrap();
         write(&store, move |tx| bury(tx, &first, "no", NOW)).await;
-        let second = write(&store, move |tx| claim(tx, lane, 2, NOW)).await.unwrap();
+        let second = write(&store, move |tx| claim(tx, lane, 2, NOW))
+            .await
+            .unwrap();
         is_consistent(&store);
         let Some(Found::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
             panic!("it is dead");
@@ -487,7 +491,9 @@ mod tests {
         let tried = second.clone();
         write(&store, move |tx| retry(tx, &tried, &failed)).await;
         is_consistent(&store);
-        let again = write(&store, move |tx| claim(tx, lane, 1, later)).await.unwrap();
+        let again = write(&store, move |tx| claim(tx, lane, 1, later))
+            .await
+            .unwrap();
         assert_eq!((again.stamp(), again.unsure_since), (stamp, Some(NOW)));
         assert_eq!(again.tried_since(), later);
         write(&store, move |tx| settle(tx, &again, later)).await;

@@ -29,6 +29,8 @@ mod planning;
 mod poll_requests;
 mod review;
 mod run_failures;
+mod sync_workflows;
+mod template_status;
 mod templates;
 mod watching;
 

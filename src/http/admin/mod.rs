@@ -5,6 +5,7 @@
 mod auth;
 mod blockers;
 mod config_status;
+mod customizations;
 mod dedup;
 mod issues;
 mod jobs;
@@ -12,6 +13,7 @@ mod log;
 mod mappings;
 mod outbox;
 mod parked;
+mod pipelines_steps;
 mod poll;
 mod sight;
 mod sync_workflows;
@@ -40,6 +42,8 @@ pub fn routes(app: &App) -> Routes {
         poll::routes(app),
         ticketing_b::routes(app),
         config_status::routes(app),
+        customizations::routes(app),
+        pipelines_steps::routes(app),
         template_status::routes(app),
     ])
 }

@@ -8,7 +8,7 @@ mod settings;
 
 use serde::Deserialize;
 
-pub use settings::{NamedCheck, ReviewInputs, Reviewers, Settings};
+pub use settings::{NamedCheck, Reviewers, Settings};
 
 use super::git::{Git, GitError};
 use super::text;

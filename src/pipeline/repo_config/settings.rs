@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::domain::pipeline::ReviewInputs;
 use crate::domain::sensitive::AllowList;
 
 /// Where it stands, from the repository's root.
@@ -144,16 +145,6 @@ impl Reviewers {
 fn named(names: &[String]) -> Vec<NamedCheck> {
     let given = names.iter().filter(|name| !name.trim().is_empty());
     given.map(|name| NamedCheck::parse(name)).collect()
-}
-
-/// How reviewers are named, in this file and as a step's inputs. Unknown providers are left out.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ReviewInputs {
-    review_providers: Option<Vec<String>>,
-    review_check_names: Option<Vec<String>>,
-    review_wait_poll_ms: Option<u64>,
-    review_wait_timeout_ms: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]

@@ -69,7 +69,10 @@ impl GitHub {
     ) -> Result<bool, VendorError> {
         let range = format!("{}...{}", url_encoded(older), url_encoded(newer));
         let url = self.repo_url(repo, &format!("/compare/{range}?per_page=1"));
-        match self.read::<Comparison>(repo, "comparing commits", url).await {
+        match self
+            .read::<Comparison>(repo, "comparing commits", url)
+            .await
+        {
             Ok(page) => Ok(page.value.behind_by == 0),
             // They have no commit in common.
             Err(error) if error.is_not_found() => Ok(false),

@@ -419,9 +419,10 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
 async fn files_are_written_in_one_commit() {
     let server = TestServer::start(
         |asked, _| match (asked.method.as_str(), asked.path.as_str()) {
-            ("GET", "/repos/o/r/git/commits/base") => {
-                Reply::json(200, &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}))
-            }
+            ("GET", "/repos/o/r/git/commits/base") => Reply::json(
+                200,
+                &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}),
+            ),
             ("GET", "/repos/o/r/git/ref/heads/a/b") => Reply::json(404, &json!({})),
             ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => Reply::json(
                 200,
@@ -466,10 +467,15 @@ async fn files_are_written_in_one_commit() {
     let sha = github.commit_files(&repo(), "a/b", None, &new).await;
     assert_eq!(sha, Ok(Some("commit2".to_owned())));
     let asked = server.asked();
-    let moved = asked.iter().filter(|one| one.path.starts_with("/repos/o/r/git/refs"));
+    let moved = asked
+        .iter()
+        .filter(|one| one.path.starts_with("/repos/o/r/git/refs"));
     let moved: Vec<_> = moved.map(|one| one.json()).collect();
     assert_eq!(moved, [json!({"ref": "refs/heads/a/b", "sha": "commit2"})]);
-    let tree = asked.iter().find(|one| one.path == "/repos/o/r/git/trees").unwrap();
+    let tree = asked
+        .iter()
+        .find(|one| one.path == "/repos/o/r/git/trees")
+        .unwrap();
     assert_eq!(
         tree.json(),
         json!({"base_tree": "tree", "tree": [

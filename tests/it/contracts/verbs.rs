@@ -94,7 +94,10 @@ pub async fn ask_the_repository_host(world: &World) {
         };
         let files = [
             file("docs/näme.md", TreeContent::Text(text.into())),
-            file("docs/copy.md", TreeContent::Blob(readme.unwrap().sha.clone())),
+            file(
+                "docs/copy.md",
+                TreeContent::Blob(readme.unwrap().sha.clone()),
+            ),
         ];
         let new = NewCommit {
             parent: &base,
@@ -113,7 +116,14 @@ pub async fn ask_the_repository_host(world: &World) {
     let docs = github.folder(&repo, "docs", "sync/docs").await.unwrap();
     assert_eq!(docs.unwrap().len(), 2);
     assert_eq!(github.folder(&repo, "none", "main").await.unwrap(), None);
-    assert!(github.lacking(&repo, &[("workflows", "write")]).await.unwrap().unwrap().is_empty());
+    assert!(
+        github
+            .lacking(&repo, &[("workflows", "write")])
+            .await
+            .unwrap()
+            .unwrap()
+            .is_empty()
+    );
 }
 
 pub async fn start_and_stop_runs(world: &World) {
