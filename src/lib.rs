@@ -9,7 +9,8 @@
 pub mod domain;
 pub mod keys;
 
-// FLOOR 2: the store, and the one HTTP client.
+// FLOOR 2: the store, the operator's own pipelines and steps, and the one HTTP client.
+pub mod custom;
 pub mod store;
 pub mod wire;
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::chat::ChatKind;
 use crate::domain::secret::Secret;
+use crate::domain::templates::is_image;
 use crate::keys::app_jwt::AppKey;
 
 use super::{Config, ConfigError, GitHub, GitHubCredentials, LogFormat, Notify};
@@ -95,6 +96,16 @@ impl Check {
             "NOTIFY_WEBHOOK_URL must be an http or https address".to_owned()
         });
         Some(Notify { url, kind: kind? })
+    }
+
+    pub(super) fn image(&mut self, name: &str, image: Option<String>) -> Option<String> {
+        let image = image
+            .map(|image| image.trim().to_owned())
+            .filter(|image| !image.is_empty())?;
+        self.that(is_image(&image), || {
+            format!("{name} must be the name of a container image, not '{image}'")
+        });
+        Some(image)
     }
 
     pub(super) fn proxies(&mut self, list: &str) -> Vec<IpAddr> {

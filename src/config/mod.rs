@@ -38,6 +38,8 @@ const MIN_POLL_MS: u64 = 1_000;
 pub struct Config {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
+    /// The operator's own pipelines and steps; it need not be there.
+    pub custom_dir: PathBuf,
     pub admin_access_code: Option<Secret>,
     pub poll_interval: Duration,
     /// Without a trailing slash.
@@ -200,6 +202,7 @@ impl Config {
         let config = Self {
             listen: SocketAddr::new(address.unwrap_or(IpAddr::from([127, 0, 0, 1])), port),
             data_dir: given.data_dir,
+            custom_dir: given.custom_dir,
             admin_access_code,
             poll_interval: Duration::from_millis(poll_ms),
             callback_base_url: check
@@ -215,7 +218,7 @@ impl Config {
                 github_token,
                 given.github_api_url,
             ),
-            session_image: given.session_image.filter(|image| !image.is_empty()),
+            session_image: check.image("SESSION_IMAGE", given.session_image),
             vm_sessions: check.vm_sessions(
                 vm_token,
                 given.vm_sessions_app,
@@ -266,6 +269,7 @@ impl Config {
             ("LISTEN_ADDR", self.listen.ip().to_string()),
             ("PORT", self.listen.port().to_string()),
             ("DATA_DIR", self.data_dir.display().to_string()),
+            ("CUSTOM_DIR", self.custom_dir.display().to_string()),
             ("ADMIN_ACCESS_CODE", mask(self.admin_access_code.is_some())),
             (
                 "POLL_INTERVAL_MS",

@@ -14,6 +14,9 @@ pub struct Options {
     /// Folder for the store, the key and the logs.
     #[arg(long, env = "DATA_DIR", default_value = "./data")]
     pub data_dir: PathBuf,
+    /// Folder of the operator's own pipelines and steps, as the admin panel shows it.
+    #[arg(long, env = "CUSTOM_DIR", default_value = "./custom")]
+    pub custom_dir: PathBuf,
     /// Access code of the admin panel and API; unset switches both off.
     #[arg(
         long,

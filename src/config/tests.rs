@@ -52,6 +52,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--runner-mode=docker",
         "--reaper-dry-run=perhaps",
         "--reaper-alert-threshold=many",
+        "--session-image=a b",
     ];
     let told = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
@@ -62,6 +63,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "NOTIFY_TYPE must be channel-a or channel-b",
         "LOG_FORMAT must be text or json, not 'xml'",
         "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
+        "SESSION_IMAGE must be the name of a container image, not 'a b'",
         "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
         "SECRETS_KEY: it must be 32 bytes in base64",
         "RUNNER_MODE must be one of: default, ci, vm, local, shadow, not 'docker'",
@@ -70,7 +72,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     ] {
         assert!(told.contains(problem), "{problem:?} in {told}");
     }
-    assert_eq!(told.lines().count(), 13);
+    assert_eq!(told.lines().count(), 14);
 }
 
 #[test]

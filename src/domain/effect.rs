@@ -13,11 +13,12 @@
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
 //! | draft flag | it is set, not toggled |
 //! | log excerpt | it is a ticket comment |
+//! | sync workflows | it looks what the repository and the sync branch hold, and writes only what is not there |
 //! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::{JobId, Repo};
+use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, Related};
 use super::job::RunHandle;
 use super::machine::{MachineRef, SessionBrief};
@@ -81,6 +82,11 @@ pub enum Effect {
     },
     Chat {
         message: ChatMessage,
+    },
+    /// Our files, offered to the repository of a project in one pull request.
+    SyncWorkflows {
+        team: TeamKey,
+        repo: Repo,
     },
 }
 
@@ -187,6 +193,8 @@ impl Effect {
                 format!("machine:{}:{}", machine.host.as_str(), machine.id)
             }
             Effect::Chat { .. } => "chat".to_owned(),
+            // All of a repository, whichever project asks and however it spells the name.
+            Effect::SyncWorkflows { repo, .. } => format!("sync:{repo}").to_lowercase(),
         }
     }
 
@@ -202,6 +210,7 @@ impl Effect {
             Effect::PullComment { .. } => "comment on pull request",
             Effect::SetDraft { .. } => "set draft flag",
             Effect::Chat { .. } => "chat message",
+            Effect::SyncWorkflows { .. } => "sync workflows",
         }
     }
 }

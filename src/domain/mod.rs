@@ -21,7 +21,9 @@ pub mod transition;
 pub mod comments;
 pub mod effect;
 pub mod plan;
+pub mod templates;
 
+pub mod pipeline;
 pub mod report;
 pub mod run_config;
 pub mod session_event;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 /// The one reviewer outside of a run whose verdicts can be read. (spec: *Limits*)
 const CLAUDE_CODE_REVIEW: &str = "github-claude-code-review";
@@ -122,7 +123,7 @@ fn named(names: &[String]) -> Vec<NamedCheck> {
     given.map(|name| NamedCheck::parse(name)).collect()
 }
 
-/// How reviewers are named, in this file and as a step's inputs. Unknown providers are left out.
+/// How reviewers are named, in a repository's settings and as a step's inputs. Unknown providers are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReviewInputs {
@@ -130,6 +131,16 @@ pub struct ReviewInputs {
     pub review_check_names: Option<Vec<String>>,
     pub review_wait_poll_ms: Option<u64>,
     pub review_wait_timeout_ms: Option<u64>,
+}
+
+impl ReviewInputs {
+    /// Reads what a pipeline tells the step.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(inputs: &Map<String, Value>) -> Result<Self, String> {
+        Self::deserialize(inputs).map_err(|error| error.to_string())
+    }
 }
 
 #[cfg(test)]

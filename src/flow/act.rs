@@ -6,20 +6,23 @@ use crate::app::App;
 use crate::domain::caps;
 use crate::domain::comments;
 use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle, RunBrief};
+use crate::domain::ids::TeamKey;
 use crate::domain::ids::{JobId, Repo};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
 use crate::domain::run_config::{Callback, RunConfig};
+use crate::domain::templates::{SYNC_BRANCH, SYNC_MESSAGE, SyncBody, SyncReport, SyncStatus};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{Cause, Event};
 use crate::keys::run_token::Audience;
 use crate::runners::ci;
-use crate::scm::{DispatchError, GitHub, RunLog};
+use crate::scm::{DispatchError, GitHub, NewCommit, NewPull, RunLog};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
 use crate::ticketing::{Account, Tried};
 use crate::wire::VendorError;
 
+use super::sync::{self, Obstacle};
 use super::watch::CLOCK_SKEW;
 
 mod session;
@@ -35,6 +38,8 @@ pub(super) enum Acted {
     Gone(String),
     /// Done, and this is what it means for the job.
     Told(JobId, Event),
+    /// Done, and this is what the project's operator is told.
+    Synced(TeamKey, SyncReport),
     Failed(Failure),
 }
 
@@ -127,6 +132,7 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
                 .map_err(Failure::from),
             None => Ok(Acted::Done),
         },
+        Effect::SyncWorkflows { team, repo } => sync_workflows(app, team, repo).await,
     };
     acted.unwrap_or_else(Acted::Failed)
 }
@@ -360,4 +366,69 @@ async fn set_draft(app: &App, repo: &Repo, number: u64, draft: Draft) -> Result<
         Draft::Draft => github.set_draft(repo, &pull.node_id).await,
         Draft::Ready => github.set_ready(repo, &pull.node_id).await,
     })
+}
+
+async fn sync_workflows(app: &App, team: &TeamKey, repo: &Repo) -> Result<Acted, Failure> {
+    let github = github(app)?;
+    let refused = match offer(app, github, team, repo).await {
+        Ok(report) => return Ok(Acted::Synced(team.clone(), report)),
+        Err(Obstacle::Rule(why)) => return Err(Failure::lasting(&why)),
+        Err(Obstacle::Store(error)) => return Err(Failure::passing(&error.to_string())),
+        Err(Obstacle::Vendor(error)) => error,
+    };
+    let remedy = sync::remedy(github, repo, &refused).await;
+    let failure = Failure::from(refused);
+    Err(match remedy {
+        Some(remedy) => Failure {
+            error: format!("{}. {remedy}", failure.error),
+            ..failure
+        },
+        None => failure,
+    })
+}
+
+/// Offers what the repository lacks: the commit, then the pull request.
+async fn offer(
+    app: &App,
+    github: &GitHub,
+    team: &TeamKey,
+    repo: &Repo,
+) -> Result<SyncReport, Obstacle> {
+    let offer = sync::look(app, github, team, repo).await?;
+    if offer.files.is_empty() {
+        return Ok(offer.report(repo, SyncStatus::UpToDate, None));
+    }
+    let (changed, pull) = (offer.changed(), offer.pull.as_ref());
+    if !offer.stands {
+        let new = NewCommit {
+            parent: &offer.base,
+            message: SYNC_MESSAGE,
+            files: &offer.files,
+        };
+        let written = github.commit_files(repo, SYNC_BRANCH, offer.tip.as_deref(), &new);
+        if written.await?.is_none() {
+            let why = format!("{SYNC_BRANCH} was changed by somebody else meanwhile; sync again");
+            return Err(Obstacle::Rule(why));
+        }
+    }
+    let body = SyncBody(&changed).to_string();
+    match pull {
+        Some(pull) if offer.stands => Ok(offer.report(repo, SyncStatus::PrExisting, Some(pull))),
+        Some(pull) => {
+            let update = github.update_pull(repo, pull.number, SYNC_MESSAGE, &body);
+            let pull = update.await?;
+            Ok(offer.report(repo, SyncStatus::PrUpdated, Some(&pull)))
+        }
+        None => {
+            let new = NewPull {
+                title: SYNC_MESSAGE.to_owned(),
+                body,
+                head: SYNC_BRANCH.to_owned(),
+                base: offer.base_branch.clone(),
+                draft: false,
+            };
+            let pull = github.create_pull(repo, &new).await?;
+            Ok(offer.report(repo, SyncStatus::PrOpened, Some(&pull)))
+        }
+    }
 }

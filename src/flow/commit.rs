@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::domain::comments;
+use crate::domain::decision::{Decision, Outcome, Reason};
 use crate::domain::effect::{Effect, PullCommentStyle};
 use crate::domain::ids::JobId;
 use crate::domain::job::{Job, JobState};
@@ -9,7 +10,7 @@ use crate::domain::plan::PlanComment;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Planned, Refusal};
 use crate::store::parked::Parked;
-use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, outbox, parked};
+use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, ledger, outbox, parked};
 
 use super::feedback;
 
@@ -48,9 +49,16 @@ pub fn happen(
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(Happened::NoSuchJob);
     };
+    let refused = match &event {
+        Event::StartRefused { reason, .. } => Some(reason.clone()),
+        _ => None,
+    };
     match transition::advance(&job, event, now) {
         Ok(next) => {
             store(tx, policy, &next, now)?;
+            if let Some(why) = refused {
+                note_refusal(tx, &next.job, why, now)?;
+            }
             Ok(Happened::Advanced(Box::new(next.job)))
         }
         Err(refusal) => Ok(Happened::Refused(Box::new(job), refusal)),
@@ -106,6 +114,24 @@ fn end_follow_up(tx: &WriteTx<'_>, job: &Job, now: Timestamp) -> StoreResult<()>
         body: comments::feedback_given_up(given_up),
     };
     outbox::push(tx, &comment, now).map(drop)
+}
+
+/// The last that was decided about the issue is that it was dispatched: that it was not in the end
+/// must be found in the same place.
+fn note_refusal(tx: &WriteTx<'_>, job: &Job, message: String, now: Timestamp) -> StoreResult<()> {
+    let Some(phase) = job.kind.phase() else {
+        return Ok(());
+    };
+    let decision = Decision {
+        at: now,
+        issue_identifier: job.issue.key.clone(),
+        team_key: job.team.clone(),
+        outcome: Outcome::Waiting,
+        reason: Some(Reason::Ineligible),
+        message,
+        phase: Some(phase),
+    };
+    ledger::record(tx, &job.issue, &decision)
 }
 
 /// One more failure in a row; at the threshold the issue is parked and its people are told, once.

@@ -17,10 +17,12 @@ use tokio::task::JoinSet;
 use crate::app::{App, Pace};
 use crate::crash::CrashPoint;
 use crate::domain::effect::Effect;
-use crate::domain::ids::JobId;
+use crate::domain::ids::{JobId, TeamKey};
+use crate::domain::templates::SyncReport;
 use crate::domain::transition::{Cause, Event};
 use crate::store::StoreResult;
 use crate::store::outbox::{self, Errand, Retry};
+use crate::store::syncs::{self, Synced};
 
 use super::act::{self, Acted, Failure};
 use super::commit::{self, Policy};
@@ -164,6 +166,7 @@ async fn settle(app: &App, errand: Errand, acted: Acted) -> StoreResult<()> {
                 .await
         }
         Acted::Told(job, event) => settle_told(app, errand, job, event).await,
+        Acted::Synced(team, report) => settle_synced(app, errand, team, Ok(report)).await,
         Acted::Failed(failure) => settle_failure(app, errand, failure).await,
     }
 }
@@ -179,9 +182,27 @@ async fn settle_told(app: &App, errand: Errand, job: JobId, event: Event) -> Sto
         .await
 }
 
+/// One commit for the errand and for what the project's operator is told of it.
+async fn settle_synced(
+    app: &App,
+    errand: Errand,
+    team: TeamKey,
+    outcome: Result<SyncReport, String>,
+) -> StoreResult<()> {
+    let at = app.now();
+    let synced = Synced { at, outcome };
+    app.store
+        .write(move |tx| {
+            outbox::settle(tx, &errand, at)?;
+            syncs::put(tx, &team, &synced)
+        })
+        .await
+}
+
 async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreResult<()> {
     let now = app.now();
-    let hopeless = failure.cause == Cause::Lasting || now.since(errand.pushed_at) >= GIVE_UP_AFTER;
+    let hopeless =
+        failure.cause == Cause::Lasting || now.since(errand.tried_since()) >= GIVE_UP_AFTER;
     if !hopeless {
         let due_at = now + wait(&app.pace, errand.attempts, failure.retry_after);
         let retry = Retry {
@@ -194,17 +215,21 @@ async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreRes
             .write(move |tx| outbox::retry(tx, &errand, &retry))
             .await;
     }
-    // A start that is given up ends its job, which tells people more than a dead letter would.
-    if let Effect::StartRun { job, .. } = &errand.effect {
-        let (job, event) = (
-            job.clone(),
-            act::refusal(failure.cause, None, &failure.error),
-        );
-        return settle_told(app, errand, job, event).await;
+    match errand.effect.clone() {
+        // A start that is given up ends its job, which tells people more than a dead letter would.
+        Effect::StartRun { job, .. } => {
+            let event = act::refusal(failure.cause, None, &failure.error);
+            settle_told(app, errand, job, event).await
+        }
+        Effect::SyncWorkflows { team, .. } => {
+            settle_synced(app, errand, team, Err(failure.error)).await
+        }
+        _ => {
+            app.store
+                .write(move |tx| outbox::bury(tx, &errand, &failure.error, now))
+                .await
+        }
     }
-    app.store
-        .write(move |tx| outbox::bury(tx, &errand, &failure.error, now))
-        .await
 }
 
 /// Exponential with full jitter, never sooner than the vendor asks.
@@ -222,7 +247,7 @@ fn wait(pace: &Pace, attempts: u32, retry_after: Option<Duration>) -> Duration {
 fn tell(errand: &Errand, acted: &Acted) {
     let (effect, lane, attempt) = (errand.effect.name(), errand.lane.as_str(), errand.attempts);
     match acted {
-        Acted::Done | Acted::Told(..) => {
+        Acted::Done | Acted::Told(..) | Acted::Synced(..) => {
             tracing::info!(effect, effect.lane = lane, attempt, "Delivered.")
         }
         Acted::Gone(why) => tracing::warn!(

@@ -23,6 +23,10 @@
 //! of a pull request becomes part of the ledger in [`feedback`]; once it is quiet, [`follow_up`]
 //! starts a run for it. [`heal`] looks for what the host did not tell.
 //!
+//! An operator who finds one of them stuck has it tried again, or drops it: [`errands`].
+//! An operator who has a project's workflows synced waits for an errand like any other: [`sync`];
+//! [`template_status`] tells who needs it.
+//!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
@@ -31,6 +35,7 @@ pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod errands;
 pub mod feedback;
 pub mod follow_up;
 pub mod gap_fill;
@@ -40,6 +45,8 @@ pub mod probe;
 pub mod reap;
 pub mod report;
 pub mod session;
+pub mod sync;
+pub mod template_status;
 pub mod watch;
 
 mod act;

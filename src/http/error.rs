@@ -18,8 +18,10 @@ use crate::domain::report::{ResultError, StepError};
 use crate::domain::runner_mode::{self, RunnerMode};
 use crate::domain::secrets::SecretNameError;
 use crate::domain::session_event::SessionEventError;
+use crate::flow::errands::ErrandError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
+use crate::flow::sync::SyncError;
 use crate::keys::run_token::TokenError;
 use crate::scm::webhook::WebhookError;
 use crate::store::StoreError;
@@ -325,6 +327,8 @@ pub enum AdminFault {
     /// A rule that a secret or a setting breaks.
     Invalid(String),
     SecretNotFound,
+    /// What the system said to a look at the operator's own files.
+    Unreadable(String),
 }
 
 impl From<AdminFault> for ApiError {
@@ -383,7 +387,7 @@ impl From<AdminFault> for ApiError {
             AdminFault::TicketingBNotConfigured => {
                 (S::NOT_IMPLEMENTED, "Ticketing-B not configured")
             }
-            AdminFault::Vendor(message) => {
+            AdminFault::Vendor(message) | AdminFault::Unreadable(message) => {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
@@ -409,6 +413,32 @@ impl From<AdminFault> for ApiError {
 impl From<SecretNameError> for ApiError {
     fn from(error: SecretNameError) -> Self {
         AdminFault::Invalid(error.to_string()).into()
+    }
+}
+
+impl From<SyncError> for ApiError {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::NoTeam => AdminFault::TeamNotFound.into(),
+            SyncError::Failed(why) => AdminFault::Vendor(why).into(),
+            SyncError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ErrandError> for ApiError {
+    fn from(error: ErrandError) -> Self {
+        use StatusCode as S;
+        let (status, sentence) = match error {
+            ErrandError::Unknown => (S::NOT_FOUND, "effect not found"),
+            ErrandError::Outdated => (
+                S::CONFLICT,
+                "A later run has set this anew since; it can only be dropped",
+            ),
+            ErrandError::UnderWay => (S::CONFLICT, "It is being tried right now; drop it later"),
+            ErrandError::Store(error) => return error.into(),
+        };
+        Self::new(status, sentence)
     }
 }
 

@@ -5,6 +5,7 @@
 //! everything later is an [`ApiError`] of the handler.
 
 use std::future::ready;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
@@ -335,6 +336,16 @@ pub fn dressed(mut response: Response) -> Response {
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Looks at files where waiting for a disk holds nobody up; `shown` is where, for an error.
+pub async fn off_thread<T: Send + 'static>(
+    shown: &str,
+    look: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let looked = tokio::task::spawn_blocking(look).await;
+    let looked = looked.map_err(|_| ApiError::internal())?;
+    looked.map_err(|error| AdminFault::Unreadable(format!("{shown}: {error}")).into())
 }
 
 /// The reply of a route.

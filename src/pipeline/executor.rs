@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::definition::Definition;
 use super::run::{Failure, Run, StepOutcome};
 use super::steps;
 use super::text;
+use crate::domain::pipeline::Definition;
 use crate::domain::report::{RunPhase, Step};
 use crate::domain::session_event::SessionEvent;
 use crate::domain::time::Timestamp;

@@ -15,7 +15,6 @@ pub mod agent;
 mod callback;
 mod child;
 mod console;
-mod definition;
 mod environment;
 mod executor;
 mod git;

@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep_until};
 use super::agent::{self, Agent, Cli};
 use super::callback::{self, Access};
 use super::console::Console;
-use super::definition::{Definition, pipeline_of};
 use super::environment::Environment;
 use super::executor;
 use super::git::Git;
@@ -26,8 +25,10 @@ use super::run::{Failure, Folders, Found, Run};
 use super::steps;
 use super::strays::{self, Strays};
 use super::text;
+use crate::custom;
 use crate::domain::caps;
 use crate::domain::mapping::Provider;
+use crate::domain::pipeline::{Definition, pipeline_of};
 use crate::domain::report::{FailureCode, Outcome, ResultReport, RunComment, RunPhase};
 use crate::domain::run_config::{Callback, RunConfig};
 use crate::domain::secret::Secret;
@@ -241,7 +242,7 @@ fn prepare(
 ) -> Result<(Run, Definition), Failure> {
     let custom_root = environment.custom_root.as_deref();
     let definition =
-        Definition::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
+        custom::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
     let folders = Folders::new(&environment.temp_root)
         .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
     let home = folders.make("git-home").map_err(Failure::other)?;

@@ -7,7 +7,7 @@ mod github;
 pub mod webhook;
 
 pub use github::{
-    CheckRun, Conversation, Credentials, DispatchError, GitHub, NewPull, OpenPull, Permission,
-    PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review, ReviewThread, RunLog,
-    RunRef, Spoken, WorkflowRun,
+    CheckRun, Conversation, Credentials, DispatchError, FolderEntry, GitHub, NewCommit, NewPull,
+    OpenPull, Permission, PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review,
+    ReviewThread, RunLog, RunRef, Spoken, TreeContent, TreeFile, WorkflowRun,
 };

@@ -23,6 +23,7 @@ pub mod secrets;
 pub mod session_events;
 pub mod settings;
 pub mod steps;
+pub mod syncs;
 
 mod key_file;
 mod migrations;

@@ -37,12 +37,25 @@ pub struct Errand {
     pub unsure_since: Option<Timestamp>,
     #[serde(default)]
     pub last_error: Option<String>,
+    /// When an operator had it tried again after it was given up.
+    #[serde(default)]
+    pub revived_at: Option<Timestamp>,
 }
 
 impl Errand {
     /// A name that the outside may keep: the same for every try.
     pub fn stamp(&self) -> String {
         format!("{}-{}", self.pushed_at.as_millis(), self.seq)
+    }
+
+    /// Since when it is tried, by which it is judged when to give it up.
+    pub fn tried_since(&self) -> Timestamp {
+        self.revived_at.unwrap_or(self.pushed_at)
+    }
+
+    /// Whether a try has begun and not ended. After a crash that is so until the next.
+    pub fn is_under_way(&self) -> bool {
+        self.claimed_at.is_some()
     }
 }
 
@@ -60,6 +73,7 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<St
         claimed_at: None,
         unsure_since: None,
         last_error: None,
+        revived_at: None,
     };
     if first_of(tx, &lane)?.is_none() {
         OUTBOX_HEADS.put(tx, (now.as_millis(), lane.as_str()), &seq)?;
@@ -161,10 +175,19 @@ pub fn claim(
     Ok(Some(errand))
 }
 
+/// Every errand of a lane, in order.
+pub fn of_lane(tx: &impl Rows, lane: &str) -> StoreResult<Vec<Errand>> {
+    OUTBOX.collect(tx, (lane, 0)..=(lane, u64::MAX), |_, errand| errand)
+}
+
 /// The errand is done, or nothing is left to do: the lane goes on.
 pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<()> {
-    OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), errand.lane.as_str()))?;
+    let was_first = is_first(tx, errand)?;
     OUTBOX.remove(tx, (errand.lane.as_str(), errand.seq))?;
+    if !was_first {
+        return Ok(());
+    }
+    OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), errand.lane.as_str()))?;
     if let Some(next) = first_of(tx, &errand.lane)? {
         // It waited for this one, so it is due no earlier than now.
         let due = Errand {
@@ -178,6 +201,12 @@ pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<
     Ok(())
 }
 
+/// Whether its lane waits for it, and not for one that was put before it while it was tried.
+fn is_first(tx: &impl Rows, errand: &Errand) -> StoreResult<bool> {
+    let first = first_of(tx, &errand.lane)?;
+    Ok(first.is_none_or(|first| first.seq == errand.seq))
+}
+
 /// What a failed try leaves behind.
 #[derive(Debug, Clone)]
 pub struct Retry {
@@ -189,7 +218,6 @@ pub struct Retry {
 
 /// The try failed and another follows later; its lane waits for it.
 pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()> {
-    OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), errand.lane.as_str()))?;
     let later = Errand {
         due_at: retry.due_at,
         claimed_at: None,
@@ -200,14 +228,31 @@ pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()
         last_error: Some(retry.error.clone()),
         ..errand.clone()
     };
-    OUTBOX_HEADS.put(
-        tx,
-        (later.due_at.as_millis(), later.lane.as_str()),
-        &later.seq,
-    )?;
-    OUTBOX.put(tx, (later.lane.as_str(), later.seq), &later)?;
+    put_off(tx, errand, &later)
+}
+
+/// Stores an errand with another time at which it is due.
+fn put_off(tx: &WriteTx<'_>, errand: &Errand, later: &Errand) -> StoreResult<()> {
+    let lane = later.lane.as_str();
+    if is_first(tx, errand)? {
+        OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), lane))?;
+        OUTBOX_HEADS.put(tx, (later.due_at.as_millis(), lane), &later.seq)?;
+    }
+    OUTBOX.put(tx, (lane, later.seq), later)?;
     tx.owe();
     Ok(())
+}
+
+/// Has an errand that waits tried now, if it is its turn.
+pub fn hasten(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<()> {
+    if errand.is_under_way() || errand.due_at <= now {
+        return Ok(());
+    }
+    let sooner = Errand {
+        due_at: now,
+        ..errand.clone()
+    };
+    put_off(tx, errand, &sooner)
 }
 
 /// The errand is given up; operators see it and its lane goes on.
@@ -219,6 +264,57 @@ pub fn bury(tx: &WriteTx<'_>, errand: &Errand, error: &str, now: Timestamp) -> S
         ..errand.clone()
     };
     OUTBOX_DEAD.put(tx, errand.seq, &dead)
+}
+
+/// Owes an errand again that was given up. It keeps its number, so it stands before all that its
+/// lane was given after it, and its stamp, so the outside knows it again; as nobody knows which of
+/// its tries had an effect, that is looked for first.
+pub fn revive(tx: &WriteTx<'_>, dead: &Errand, now: Timestamp) -> StoreResult<()> {
+    let errand = Errand {
+        due_at: now,
+        claimed_at: None,
+        unsure_since: dead.unsure_since.or(Some(dead.pushed_at)),
+        revived_at: Some(now),
+        ..dead.clone()
+    };
+    let lane = errand.lane.as_str();
+    if let Some(first) = first_of(tx, lane)? {
+        OUTBOX_HEADS.remove(tx, (first.due_at.as_millis(), lane))?;
+    }
+    OUTBOX.put(tx, (lane, errand.seq), &errand)?;
+    let first = first_of(tx, lane)?.unwrap_or_else(|| errand.clone());
+    OUTBOX_HEADS.put(tx, (first.due_at.as_millis(), lane), &first.seq)?;
+    OUTBOX_DEAD.remove(tx, errand.seq)?;
+    tx.owe();
+    Ok(())
+}
+
+/// Forgets an errand that was given up.
+pub fn forget(tx: &WriteTx<'_>, dead: &Errand) -> StoreResult<()> {
+    OUTBOX_DEAD.remove(tx, dead.seq).map(drop)
+}
+
+/// Where an errand stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    Pending(Errand),
+    Dead(Errand),
+}
+
+/// The errand of this number.
+pub fn find(tx: &impl Rows, seq: u64) -> StoreResult<Option<Found>> {
+    if let Some(dead) = OUTBOX_DEAD.get(tx, seq)? {
+        return Ok(Some(Found::Dead(dead)));
+    }
+    let mut found = None;
+    OUTBOX.scan(tx, .., Order::Ascending, |(_, at), errand| {
+        if at != seq {
+            return ControlFlow::Continue(());
+        }
+        found = Some(Found::Pending(errand));
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
 }
 
 /// Everything that is owed, in lane order.
@@ -343,5 +439,77 @@ mod tests {
         let dead = store.read(dead).unwrap();
         assert_eq!(dead[0].last_error.as_deref(), Some("gone"));
         assert_eq!(store.read(pending).unwrap().len(), 1);
+    }
+
+    /// Each lane has one row of its own among the heads, and it leads to the lane's first errand.
+    fn is_consistent(store: &Store) {
+        let heads = store
+            .read(|tx| OUTBOX_HEADS.collect(tx, .., |(due, lane), seq| (lane.to_owned(), due, seq)))
+            .unwrap();
+        let mut firsts: Vec<(String, u64, u64)> = Vec::new();
+        for errand in store.read(pending).unwrap() {
+            if firsts.last().is_none_or(|(lane, ..)| *lane != errand.lane) {
+                firsts.push((errand.lane, errand.due_at.as_millis(), errand.seq));
+            }
+        }
+        let mut heads = heads;
+        heads.sort();
+        assert_eq!(heads, firsts);
+    }
+
+    #[tokio::test]
+    async fn what_is_revived_comes_first_even_while_a_later_one_is_tried() {
+        let store = Store::in_memory().unwrap();
+        let later = NOW + Duration::from_secs(60);
+        write(&store, |tx| {
+            push(tx, &ticket(1, Stage::Planning), NOW)?;
+            push(tx, &ticket(1, Stage::Implementing), NOW)?;
+            push(tx, &ticket(1, Stage::PrOpened), NOW)
+        })
+        .await;
+        let lane = "ticket:id-1";
+        let first = write(&store, move |tx| claim(tx, lane, 1, NOW))
+            .await
+            .unwrap();
+        write(&store, move |tx| bury(tx, &first, "no", NOW)).await;
+        let second = write(&store, move |tx| claim(tx, lane, 2, NOW))
+            .await
+            .unwrap();
+        is_consistent(&store);
+        let Some(Found::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
+            panic!("it is dead");
+        };
+        let stamp = dead.stamp();
+        write(&store, move |tx| revive(tx, &dead, later)).await;
+        is_consistent(&store);
+        assert_eq!(due_now(&store, later), [(lane.to_owned(), 1)]);
+        let failed = Retry {
+            due_at: later + Duration::from_secs(60),
+            unsure: false,
+            error: "no answer".into(),
+        };
+        let tried = second.clone();
+        write(&store, move |tx| retry(tx, &tried, &failed)).await;
+        is_consistent(&store);
+        let again = write(&store, move |tx| claim(tx, lane, 1, later))
+            .await
+            .unwrap();
+        assert_eq!((again.stamp(), again.unsure_since), (stamp, Some(NOW)));
+        assert_eq!(again.tried_since(), later);
+        write(&store, move |tx| settle(tx, &again, later)).await;
+        is_consistent(&store);
+        let Some(Found::Pending(second)) = store.read(|tx| find(tx, 2)).unwrap() else {
+            panic!("it is owed");
+        };
+        assert!(due_now(&store, later).is_empty(), "it waits");
+        write(&store, move |tx| hasten(tx, &second, later)).await;
+        is_consistent(&store);
+        assert_eq!(due_now(&store, later), [(lane.to_owned(), 2)]);
+        let Some(Found::Pending(third)) = store.read(|tx| find(tx, 3)).unwrap() else {
+            panic!("it is owed");
+        };
+        write(&store, move |tx| settle(tx, &third, later)).await;
+        is_consistent(&store);
+        assert_eq!(store.read(|tx| find(tx, 3)).unwrap(), None);
     }
 }

@@ -21,6 +21,7 @@ use super::reaper::Action;
 use super::secrets::SealedSecret;
 use super::shelf::Shelf;
 use super::steps::StepRow;
+use super::syncs::Synced;
 
 /// Name -> schema version, counters. A handful.
 pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
@@ -90,6 +91,9 @@ pub const OUTBOX_HEADS: Shelf<(u64, &str), u64> = Shelf::new("outbox-heads-1");
 /// Sequence -> errand that was given up. Removed by operators.
 pub const OUTBOX_DEAD: Shelf<u64, Errand> = Shelf::new("outbox-dead-1");
 
+/// Team key -> how its last sync ended. Written by syncs; one for each project.
+pub const SYNCS: Shelf<&str, Synced> = Shelf::new("syncs-1");
+
 /// Hash of an admin token -> when it expires. Swept when a token is issued.
 pub const ADMIN_TOKENS: Shelf<&str, AdminToken> = Shelf::new("admin-tokens-1");
 
@@ -131,6 +135,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     OUTBOX.create(tx)?;
     OUTBOX_HEADS.create(tx)?;
     OUTBOX_DEAD.create(tx)?;
+    SYNCS.create(tx)?;
     ADMIN_TOKENS.create(tx)?;
     REAPER_ACTIONS.create(tx)?;
     REAPER_NOTED.create(tx)?;

@@ -73,6 +73,12 @@ async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
         ("GET", "/api/why/ENG-1"),
         ("GET", "/api/parked"),
         ("GET", "/api/outbox"),
+        ("POST", "/api/outbox/1/retry"),
+        ("DELETE", "/api/outbox/1"),
+        ("POST", "/api/mappings/ENG/sync-workflows"),
+        ("GET", "/api/admin/template-status"),
+        ("GET", "/api/customizations"),
+        ("GET", "/api/pipelines-steps"),
         ("POST", "/api/poll"),
     ];
     for (method, path) in routes {

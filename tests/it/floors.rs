@@ -14,12 +14,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("keys", &["domain"]),
     ("store", &["domain"]),
     ("wire", &[]),
+    ("custom", &["domain"]),
     ("ticketing", &["wire", "domain", "keys"]),
     ("scm", &["wire", "domain", "keys"]),
     ("chat", &["wire", "domain", "keys"]),
     ("config", &["domain", "keys", "chat"]),
     ("runners", &["scm", "wire", "domain", "keys"]),
-    ("pipeline", &["scm", "wire", "domain"]),
+    ("pipeline", &["scm", "wire", "custom", "domain"]),
     ("app", ENGINE),
     ("flow", ENGINE),
     (
@@ -28,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flow",
             "app",
             "store",
+            "custom",
             "ticketing",
             "scm",
             "keys",
@@ -211,6 +213,9 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
     (".dispatch_workflow(", &["runners/ci.rs"]),
     (".create_comment(", &["flow/act.rs", "scm/", "pipeline/"]),
     (".upsert_comment(", &["flow/act.rs", "scm/", "pipeline/"]),
+    (".commit_files(", &["flow/act.rs", "scm/"]),
+    (".create_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
+    (".update_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
     ("chat.post(", &["flow/act.rs"]),
 ];
 

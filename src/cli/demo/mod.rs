@@ -197,6 +197,7 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
     Config {
         listen: ([127, 0, 0, 1], port).into(),
         data_dir: dir.join("data"),
+        custom_dir: dir.join("custom"),
         admin_access_code: Some(Secret::new(&keepsake.access_code)),
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),

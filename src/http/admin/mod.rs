@@ -5,6 +5,7 @@
 mod auth;
 mod blockers;
 mod config_status;
+mod customizations;
 mod dedup;
 mod issues;
 mod jobs;
@@ -12,6 +13,7 @@ mod log;
 mod mappings;
 mod outbox;
 mod parked;
+mod pipelines_steps;
 mod poll;
 mod pulls;
 mod reaper;
@@ -20,6 +22,8 @@ mod secrets;
 mod sessions;
 mod settings;
 mod sight;
+mod sync_workflows;
+mod template_status;
 mod throttle;
 mod ticketing_b;
 mod why;
@@ -32,6 +36,7 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         auth::routes(app),
         mappings::routes(app),
+        sync_workflows::routes(app),
         log::routes(app),
         jobs::routes(app),
         issues::routes(app),
@@ -49,5 +54,8 @@ pub fn routes(app: &App) -> Routes {
         settings::routes(app),
         sessions::routes(app),
         reaper::routes(app),
+        customizations::routes(app),
+        pipelines_steps::routes(app),
+        template_status::routes(app),
     ])
 }

@@ -7,19 +7,36 @@ use warp::{Filter, path};
 
 use crate::app::App;
 use crate::domain::time::Timestamp;
-use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::flow::errands::{self, ErrandError};
+use crate::http::error::{AdminFault, ApiError};
+use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
 use crate::store::outbox::{self, Errand};
 
 /// Routes of `/api/outbox`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "outbox").boxed();
+    let each = path!("api" / "outbox" / Segment).boxed();
+    let retrying = path!("api" / "outbox" / Segment / "retry").boxed();
     one_of([
         all.clone()
             .and(signed_in(app, Method::GET))
             .and(with(app))
             .then(list)
             .boxed(),
+        retrying
+            .clone()
+            .and(signed_in(app, Method::POST))
+            .and(with(app))
+            .then(retry)
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(with(app))
+            .then(remove)
+            .boxed(),
         only(&all, [Method::GET]),
+        only(&any_of(&retrying), [Method::POST]),
+        only(&any_of(&each), [Method::DELETE]),
     ])
 }
 
@@ -32,6 +49,28 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(
         &json!({"pending": views(&pending), "dead": views(&dead)}),
     ))
+}
+
+async fn retry(Segment(id): Segment, app: App) -> ApiResult {
+    errands::retry(&app, number(&id)?).await?;
+    Ok(ok(&json!({"retried": true})))
+}
+
+async fn remove(Segment(id): Segment, app: App) -> ApiResult {
+    let removed = match number(&id) {
+        Ok(seq) => errands::drop(&app, seq).await,
+        Err(unknown) => Err(unknown),
+    };
+    match removed {
+        Ok(()) => Ok(ok(&json!({"deleted": true}))),
+        Err(ErrandError::Unknown) => Err(AdminFault::NothingDeleted.into()),
+        Err(error) => Err(ApiError::from(error)),
+    }
+}
+
+/// What is no number is no errand's.
+fn number(id: &str) -> Result<u64, ErrandError> {
+    id.parse().map_err(|_| ErrandError::Unknown)
 }
 
 /// An errand on the wire. What it would say stays inside: that is strangers' text.

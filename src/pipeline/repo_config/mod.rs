@@ -8,9 +8,8 @@ mod settings;
 
 use serde::Deserialize;
 
+pub use crate::domain::reviewers::{NamedCheck, Reviewers};
 pub use settings::Settings;
-
-pub use crate::domain::reviewers::{NamedCheck, ReviewInputs, Reviewers};
 
 use super::git::{Git, GitError};
 use super::text;

@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::agent::{Answer, Pass};
-use super::definition::{StepDefinition, Work};
 use super::executor;
 use super::run::{Failure, Run, StepOutcome};
+use crate::domain::pipeline::{StepDefinition, StepKind, Work};
 
 pub use plan::FOLDER as PLAN_FOLDER;
 pub use review::Finding;
@@ -32,63 +32,9 @@ const RESERVE: Duration = Duration::from_secs(3 * 60);
 /// How long may a run tidy up after itself?
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// What a step does. (spec: *Admin API*)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepKind {
-    Clone,
-    Install,
-    Setup,
-    FeedbackLoop,
-    Preflight,
-    Push,
-    Verify,
-    PostPushReview,
-    /// Planning's own; definitions of other pipelines may not name it.
-    Plan,
-}
-
-/// Every type there is.
-const KINDS: [(&str, StepKind); 9] = [
-    ("clone", StepKind::Clone),
-    ("install", StepKind::Install),
-    ("setup", StepKind::Setup),
-    ("feedback-loop", StepKind::FeedbackLoop),
-    ("preflight", StepKind::Preflight),
-    ("push", StepKind::Push),
-    ("verify", StepKind::Verify),
-    ("post-push-review", StepKind::PostPushReview),
-    ("plan", StepKind::Plan),
-];
-
-impl StepKind {
-    pub fn parse(name: &str) -> Option<Self> {
-        KINDS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, kind)| *kind)
-    }
-
-    /// The names that an operator's pipeline may use, for a message.
-    pub fn names() -> String {
-        let free = KINDS.iter().filter(|(_, kind)| *kind != StepKind::Plan);
-        free.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Whether the step can be told this.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn check_inputs(self, inputs: &Map<String, Value>) -> Result<(), String> {
-        match self {
-            StepKind::PostPushReview => post_push_review::read_inputs(inputs).map(drop),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the step has nothing to do once this dispatch's commit is on the branch.
-    fn makes_the_change(self) -> bool {
-        matches!(self, StepKind::FeedbackLoop | StepKind::Preflight)
-    }
+/// Whether a step has nothing to do once this dispatch's commit is on the branch.
+fn makes_the_change(kind: StepKind) -> bool {
+    matches!(kind, StepKind::FeedbackLoop | StepKind::Preflight)
 }
 
 /// Performs a step.
@@ -120,7 +66,7 @@ async fn built_in(
     kind: StepKind,
     inputs: &Map<String, Value>,
 ) -> Result<StepOutcome, Failure> {
-    if run.found.already_pushed && kind.makes_the_change() {
+    if run.found.already_pushed && makes_the_change(kind) {
         return Ok(StepOutcome::Skipped(
             "an earlier attempt of this dispatch had pushed the change",
         ));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::pipeline::definition::StepDefinition;
+use crate::domain::pipeline::StepDefinition;
 use crate::pipeline::run::{Failure, Run, StepOutcome};
 
 /// How long may it take?

@@ -11,7 +11,6 @@ mod outside;
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -20,9 +19,10 @@ use outside::Door;
 use super::review::{Finding, implement, review};
 use super::{RESERVE, push, verify};
 use crate::domain::report::FailureCode;
+use crate::domain::reviewers::ReviewInputs;
 use crate::pipeline::patience::{PATIENCE, persist};
 use crate::pipeline::pull_request::{self, Reviewed};
-use crate::pipeline::repo_config::{ReviewInputs, Reviewers};
+use crate::pipeline::repo_config::Reviewers;
 use crate::pipeline::run::{Failure, Run, StepOutcome};
 use crate::scm::{GitHub, PullState};
 
@@ -32,19 +32,11 @@ const MENDING: Duration = Duration::from_secs(5 * 60);
 /// So many findings are told one by one.
 const MAX_TOLD: usize = 50;
 
-/// Reads what a pipeline tells the step.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn read_inputs(inputs: &Map<String, Value>) -> Result<ReviewInputs, String> {
-    ReviewInputs::deserialize(inputs).map_err(|error| error.to_string())
-}
-
 pub(super) async fn perform(
     run: &mut Run,
     inputs: &Map<String, Value>,
 ) -> Result<StepOutcome, Failure> {
-    let inputs = read_inputs(inputs).map_err(Failure::other)?;
+    let inputs = ReviewInputs::read(inputs).map_err(Failure::other)?;
     let Some(number) = run.found.pull.as_ref().map(|pull| pull.number) else {
         return Ok(StepOutcome::Skipped("there is no open pull request"));
     };

@@ -39,7 +39,7 @@ impl Call<'_> {
             "id": id, "app_id": self.host.app.id, "app_slug": self.host.app.slug,
             "account": {"login": owner, "id": id, "type": "Organization"},
             "target_type": "Organization", "repository_selection": "all",
-            "permissions": {"contents": "write", "actions": "write", "metadata": "read"}, "events": [],
+            "permissions": self.host.app_permissions(), "events": [],
         })
     }
 

@@ -193,6 +193,16 @@ impl Inner {
             .then_some(token)
     }
 
+    /// What an installation of the App is allowed.
+    pub fn app_permissions(&self) -> BTreeMap<String, String> {
+        let withheld = self.shelf.read(|model| model.withheld.clone());
+        let given = APP_PERMISSIONS.iter();
+        given
+            .filter(|(name, _)| !withheld.contains(*name))
+            .map(|(name, level)| ((*name).into(), (*level).into()))
+            .collect()
+    }
+
     /// `POST /app/installations/{id}/access_tokens`
     pub fn mint(&self, installation: u64, body: &Value) -> Result<Value, Refusal> {
         let unprocessable = |what: &str| refuse(422, what);
@@ -219,10 +229,7 @@ impl Inner {
                 Some(names)
             }
         };
-        let allowed: BTreeMap<String, String> = APP_PERMISSIONS
-            .iter()
-            .map(|(k, v)| ((*k).into(), (*v).into()))
-            .collect();
+        let allowed = self.app_permissions();
         let permissions = match body["permissions"].as_object() {
             None => allowed,
             Some(wanted) => {

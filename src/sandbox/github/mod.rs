@@ -182,6 +182,18 @@ impl GitHub {
         self.inner.hooks.is_idle()
     }
 
+    /// Takes a permission from the App. Tokens that were made before keep it.
+    pub fn withhold(&self, permission: &str) {
+        let edit = |model: &mut model::Model| model.withheld.insert(permission.to_owned());
+        self.inner.shelf.commit(edit);
+    }
+
+    /// Gives the App a permission back. Tokens that were made before do not get it.
+    pub fn grant(&self, permission: &str) {
+        let edit = |model: &mut model::Model| model.withheld.remove(permission);
+        self.inner.shelf.commit(edit);
+    }
+
     /// A token as an installation of the App would get it, for these repositories of one owner.
     pub fn mint_token(&self, owner: &str, repos: &[&str], permissions: &[(&str, &str)]) -> String {
         let permissions = permissions

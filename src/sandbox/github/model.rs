@@ -1,6 +1,6 @@
 //! What the repository host remembers, except what git itself remembers in the bare repositories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,6 +14,8 @@ pub(crate) struct Model {
     pub owners: Vec<String>,
     pub repos: Vec<Repo>,
     pub tokens: BTreeMap<String, Token>,
+    /// Permissions that the App asks for and was not given.
+    pub withheld: BTreeSet<String>,
     pub last_id: u64,
 }
 

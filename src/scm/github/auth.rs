@@ -150,6 +150,34 @@ impl GitHub {
             .map(|(_, token)| token)
     }
 
+    /// Which of these rights, each a permission and its level, the App was not given on a
+    /// repository. None with a plain token, whose rights nobody tells. The token in use is dropped,
+    /// because one has the rights of the moment it was made at.
+    ///
+    /// # Errors
+    /// What asking failed with.
+    pub async fn lacking(
+        &self,
+        repo: &Repo,
+        needed: &[(&'static str, &'static str)],
+    ) -> Result<Option<Vec<String>>, VendorError> {
+        if let Credentials::Token(_) = &self.inner.credentials {
+            return Ok(None);
+        }
+        let installation = self
+            .installation(repo, "asking what the App may do")
+            .await?;
+        self.inner.tokens.set_token(installation.id, None);
+        let given = installation.permissions;
+        let is_given = |(name, level): &(&str, &str)| {
+            let has = given.get(*name).map(String::as_str);
+            has == Some(level) || has.is_some_and(|has| has == "write" || has == "admin")
+        };
+        let lacking = needed.iter().filter(|right| !is_given(right));
+        let named = lacking.map(|(name, level)| format!("{name}: {level}"));
+        Ok(Some(named.collect()))
+    }
+
     pub(super) async fn access(
         &self,
         repo: &Repo,
@@ -214,14 +242,22 @@ impl GitHub {
         repo: &Repo,
         action: &'static str,
     ) -> Result<u64, VendorError> {
+        let id = self.installation(repo, action).await?.id;
+        self.inner.tokens.set_installation(repo, Some(id));
+        Ok(id)
+    }
+
+    async fn installation(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+    ) -> Result<Installation, VendorError> {
         let request = Request::get(action, self.repo_url(repo, "/installation")).accept(404);
         let response = self.send_as_app(headers(request)).await?;
         if response.status() == 404 {
             return Err(response.refusal(404, &format!("the App is not installed on {repo}")));
         }
-        let id = response.json::<Installation>()?.id;
-        self.inner.tokens.set_installation(repo, Some(id));
-        Ok(id)
+        response.json()
     }
 
     async fn mint_for(
@@ -269,6 +305,8 @@ fn now() -> Timestamp {
 #[derive(Deserialize)]
 struct Installation {
     id: u64,
+    #[serde(default)]
+    permissions: HashMap<String, String>,
 }
 
 #[derive(Deserialize)]

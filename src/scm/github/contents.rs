@@ -1,10 +1,9 @@
-//! Files of a repository, read one by one and written many at a time in one commit.
+//! What stands in a repository: files, and what a folder holds.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::domain::ids::Repo;
-use crate::wire::{Method, Request, VendorError, url_encoded};
+use crate::wire::{VendorError, url_encoded};
 
 use super::GitHub;
 
@@ -13,6 +12,18 @@ use super::GitHub;
 pub struct RepoFile {
     pub path: String,
     pub text: String,
+}
+
+/// Something in a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderEntry {
+    /// From the repository's root.
+    pub path: String,
+    /// Git's name of its content.
+    pub sha: String,
+    /// `file`, `dir`, `symlink`, …
+    #[serde(rename = "type")]
+    pub kind: String,
 }
 
 impl GitHub {
@@ -26,15 +37,7 @@ impl GitHub {
         path: &str,
         git_ref: &str,
     ) -> Result<Option<RepoFile>, VendorError> {
-        let escaped: Vec<String> = path.split('/').map(url_encoded).collect();
-        let url = self.repo_url(
-            repo,
-            &format!(
-                "/contents/{}?ref={}",
-                escaped.join("/"),
-                url_encoded(git_ref)
-            ),
-        );
+        let url = self.contents_url(repo, path, git_ref);
         let content = match self.read::<Content>(repo, "reading a file", url).await {
             Ok(page) => page.value,
             Err(error) if error.is_not_found() => return Ok(None),
@@ -46,93 +49,29 @@ impl GitHub {
         }))
     }
 
-    /// The commit at the end of a branch; none when there is no such branch.
+    /// What a folder holds, at most the thousand entries that the host tells; the root is the empty
+    /// path. None when there is no such folder, branch or commit.
     ///
     /// # Errors
     /// What the call failed with.
-    pub async fn branch_sha(
+    pub async fn folder(
         &self,
         repo: &Repo,
-        branch: &str,
-    ) -> Result<Option<String>, VendorError> {
-        let escaped: Vec<String> = branch.split('/').map(url_encoded).collect();
-        let url = self.repo_url(repo, &format!("/git/ref/heads/{}", escaped.join("/")));
-        match self.read::<Reference>(repo, "reading a branch", url).await {
-            Ok(page) => Ok(Some(page.value.object.sha)),
+        path: &str,
+        git_ref: &str,
+    ) -> Result<Option<Vec<FolderEntry>>, VendorError> {
+        let url = self.contents_url(repo, path, git_ref);
+        match self.read::<Listing>(repo, "reading a folder", url).await {
+            Ok(page) => Ok(page.value.entries()),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts files on a branch in one commit on top of `base_sha`, and answers the new commit. The
-    /// branch is made, or set to it whatever stood there before.
-    ///
-    /// # Errors
-    /// 403 or 404 when we may not write these files.
-    pub async fn commit_files(
-        &self,
-        repo: &Repo,
-        branch: &str,
-        base_sha: &str,
-        message: &str,
-        files: &[RepoFile],
-    ) -> Result<String, VendorError> {
-        let base: Commit = self
-            .send(
-                repo,
-                Request::get(
-                    "reading the base commit",
-                    self.repo_url(repo, &format!("/git/commits/{}", url_encoded(base_sha))),
-                ),
-            )
-            .await?
-            .json()?;
-        let tree: Vec<_> = files
-            .iter()
-            .map(|file| {
-                json!({"path": file.path, "mode": "100644", "type": "blob", "content": file.text})
-            })
-            .collect();
-        let tree: Object = self
-            .change(
-                repo,
-                "writing the files",
-                Method::POST,
-                self.repo_url(repo, "/git/trees"),
-                &json!({"base_tree": base.tree.sha, "tree": tree}),
-            )
-            .await?
-            .json()?;
-        let commit: Object = self
-            .change(
-                repo,
-                "writing the commit",
-                Method::POST,
-                self.repo_url(repo, "/git/commits"),
-                &json!({"message": message, "tree": tree.sha, "parents": [base_sha]}),
-            )
-            .await?
-            .json()?;
-        self.set_branch(repo, branch, &commit.sha).await?;
-        Ok(commit.sha)
-    }
-
-    async fn set_branch(&self, repo: &Repo, branch: &str, sha: &str) -> Result<(), VendorError> {
-        const ACTION: &str = "setting the branch";
-        if self.branch_sha(repo, branch).await?.is_none() {
-            let body = json!({"ref": format!("refs/heads/{branch}"), "sha": sha});
-            let url = self.repo_url(repo, "/git/refs");
-            return self
-                .change(repo, ACTION, Method::POST, url, &body)
-                .await
-                .map(drop);
-        }
-        let escaped: Vec<String> = branch.split('/').map(url_encoded).collect();
-        let url = self.repo_url(repo, &format!("/git/refs/heads/{}", escaped.join("/")));
-        let body = json!({"sha": sha, "force": true});
-        self.change(repo, ACTION, Method::PATCH, url, &body)
-            .await
-            .map(drop)
+    fn contents_url(&self, repo: &Repo, path: &str, git_ref: &str) -> String {
+        let escaped: Vec<String> = path.split('/').map(url_encoded).collect();
+        let (path, git_ref) = (escaped.join("/"), url_encoded(git_ref));
+        self.repo_url(repo, &format!("/contents/{path}?ref={git_ref}"))
     }
 }
 
@@ -158,16 +97,18 @@ impl Content {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Reference {
-    object: Object,
+#[serde(untagged)]
+enum Listing {
+    Folder(Vec<FolderEntry>),
+    /// A file stands where a folder was expected.
+    Other {},
 }
 
-#[derive(Serialize, Deserialize)]
-struct Object {
-    sha: String,
-}
-
-#[derive(Deserialize)]
-struct Commit {
-    tree: Object,
+impl Listing {
+    fn entries(self) -> Option<Vec<FolderEntry>> {
+        match self {
+            Listing::Folder(entries) => Some(entries),
+            Listing::Other {} => None,
+        }
+    }
 }

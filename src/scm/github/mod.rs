@@ -6,6 +6,7 @@ mod checks;
 mod comments;
 mod contents;
 mod conversation;
+mod git_data;
 mod graphql;
 mod logs;
 mod people;
@@ -25,8 +26,9 @@ use crate::wire::{Client, Method, Quota, Request, Response, VendorError, url_enc
 pub use auth::{RepoPurpose, RepoToken};
 pub use checks::CheckRun;
 pub use comments::PrComment;
-pub use contents::RepoFile;
+pub use contents::{FolderEntry, RepoFile};
 pub use conversation::{Conversation, OpenPull, Spoken};
+pub use git_data::{NewCommit, TreeContent, TreeFile};
 pub use logs::RunLog;
 pub use people::Permission;
 pub use pulls::{NewPull, Pull, PullState};

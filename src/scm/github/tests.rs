@@ -419,9 +419,10 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
 async fn files_are_written_in_one_commit() {
     let server = TestServer::start(
         |asked, _| match (asked.method.as_str(), asked.path.as_str()) {
-            ("GET", "/repos/o/r/git/commits/base") => {
-                Reply::json(200, &json!({"sha": "base", "tree": {"sha": "tree"}}))
-            }
+            ("GET", "/repos/o/r/git/commits/base") => Reply::json(
+                200,
+                &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}),
+            ),
             ("GET", "/repos/o/r/git/ref/heads/a/b") => Reply::json(404, &json!({})),
             ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => Reply::json(
                 200,
@@ -448,15 +449,39 @@ async fn files_are_written_in_one_commit() {
     );
     assert_eq!(github.file(&repo(), "dir", "main").await, Ok(None));
     assert_eq!(github.file(&repo(), "none", "main").await, Ok(None));
-    let sha = github
-        .commit_files(&repo(), "a/b", "base", "Say why", &[file])
-        .await;
-    assert_eq!(sha.as_deref(), Ok("commit2"));
+    let written = TreeFile {
+        path: file.path,
+        content: TreeContent::Text(file.text),
+    };
+    let kept = TreeFile {
+        path: "x/z".into(),
+        content: TreeContent::Blob("blob".into()),
+    };
+    let new = NewCommit {
+        parent: "base",
+        message: "Say why",
+        files: &[written, kept],
+    };
+    let elsewhere = github.commit_files(&repo(), "a/b", Some("old"), &new).await;
+    assert_eq!(elsewhere, Ok(None), "the branch is not where it was seen");
+    let sha = github.commit_files(&repo(), "a/b", None, &new).await;
+    assert_eq!(sha, Ok(Some("commit2".to_owned())));
     let asked = server.asked();
-    let last = asked.last().unwrap();
+    let moved = asked
+        .iter()
+        .filter(|one| one.path.starts_with("/repos/o/r/git/refs"));
+    let moved: Vec<_> = moved.map(|one| one.json()).collect();
+    assert_eq!(moved, [json!({"ref": "refs/heads/a/b", "sha": "commit2"})]);
+    let tree = asked
+        .iter()
+        .find(|one| one.path == "/repos/o/r/git/trees")
+        .unwrap();
     assert_eq!(
-        last.json(),
-        json!({"ref": "refs/heads/a/b", "sha": "commit2"})
+        tree.json(),
+        json!({"base_tree": "tree", "tree": [
+            {"path": "x/y.yml", "mode": "100644", "type": "blob", "content": "hello"},
+            {"path": "x/z", "mode": "100644", "type": "blob", "sha": "blob"},
+        ]})
     );
 }
 

@@ -13,7 +13,8 @@ use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
 use agent_implement::sandbox::{CheckReport, Dial, Fault, Means, Vendor};
 use agent_implement::scm::{
-    Credentials, DispatchError, GitHub, NewPull, Pull, RepoFile, RepoPurpose, RunLog,
+    Credentials, DispatchError, GitHub, NewCommit, NewPull, Pull, RepoPurpose, RunLog, TreeContent,
+    TreeFile,
 };
 use agent_implement::ticketing::{Account, Tried};
 use agent_implement::wire::{Client, Redactor};
@@ -83,16 +84,46 @@ pub async fn ask_the_repository_host(world: &World) {
     github.permission(&repo, "nobody-at-all").await.unwrap();
 
     let base = github.branch_sha(&repo, "main").await.unwrap().unwrap();
+    let root = github.folder(&repo, "", &base).await.unwrap().unwrap();
+    let readme = root.iter().find(|entry| entry.path == "README.md");
+    let mut seen = None;
     for text in ["one\n", "two\n"] {
-        let files = [RepoFile {
-            path: "docs/näme.md".into(),
-            text: text.into(),
-        }];
-        let written = github.commit_files(&repo, "sync/docs", &base, "Sync", &files);
+        let file = |path: &str, content| TreeFile {
+            path: path.to_owned(),
+            content,
+        };
+        let files = [
+            file("docs/näme.md", TreeContent::Text(text.into())),
+            file(
+                "docs/copy.md",
+                TreeContent::Blob(readme.unwrap().sha.clone()),
+            ),
+        ];
+        let new = NewCommit {
+            parent: &base,
+            message: "Sync",
+            files: &files,
+        };
+        let written = github.commit_files(&repo, "sync/docs", seen.as_deref(), &new);
         let sha = written.await.unwrap();
-        let now = github.branch_sha(&repo, "sync/docs").await.unwrap();
-        assert_eq!(now, Some(sha));
+        seen = github.branch_sha(&repo, "sync/docs").await.unwrap();
+        assert_eq!(seen, sha);
     }
+    let tip = seen.unwrap();
+    assert_eq!(github.commit_message(&repo, &tip).await.unwrap(), "Sync");
+    assert!(github.contains_commit(&repo, &tip, &base).await.unwrap());
+    assert!(!github.contains_commit(&repo, &base, &tip).await.unwrap());
+    let docs = github.folder(&repo, "docs", "sync/docs").await.unwrap();
+    assert_eq!(docs.unwrap().len(), 2);
+    assert_eq!(github.folder(&repo, "none", "main").await.unwrap(), None);
+    assert!(
+        github
+            .lacking(&repo, &[("workflows", "write")])
+            .await
+            .unwrap()
+            .unwrap()
+            .is_empty()
+    );
 }
 
 pub async fn start_and_stop_runs(world: &World) {

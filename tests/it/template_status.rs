@@ -1,0 +1,157 @@
+//! Whose workflows are out of date, and what an old one does to a dispatch.
+
+use std::time::Duration;
+
+use agent_implement::domain::job::JobState;
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::sandbox::Vendor;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::world::{WORKFLOW, World, mapping, planning_mapping};
+
+const STATUS: &str = "/api/admin/template-status";
+const IMPLEMENT: &str = ".github/workflows/agent-implement.yml";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
+    let world = World::with(planning_mapping()).await;
+    let repo = world.repo();
+    let inputs = "      run_progress_token:\n";
+    let old = WORKFLOW.replace(inputs, "      token_of_old:\n");
+    assert_ne!(old, WORKFLOW);
+    repo.commit("main", &[(IMPLEMENT, old.as_str())], "Age")
+        .unwrap();
+    repo.remove("main", &[".github/workflows/agent-plan.yml"], "Lose")
+        .unwrap();
+    let file = |path: &str, status: &str| json!({"path": path, "status": status});
+    let before = world.admin(STATUS).await;
+    assert_eq!(
+        before,
+        json!([{
+            "teamKey": "ENG", "owner": "acme", "repo": "shop",
+            "planning": "missing", "implementation": "stale",
+            "files": [
+                file(IMPLEMENT, "stale"),
+                file(".github/workflows/agent-plan.yml", "missing"),
+                file(".github/workflows/comment-trigger.yml", "missing"),
+            ],
+        }])
+    );
+    world
+        .post(
+            "/api/mappings",
+            json!({
+                "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+            }),
+        )
+        .await;
+
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let JobState::Failed { reason, .. } = job.state else {
+        panic!("{job:?}");
+    };
+    assert!(reason.contains("Unexpected inputs provided"), "{reason}");
+    assert!(
+        reason.contains("Sync the workflows of this project"),
+        "{reason}"
+    );
+    let said = world.comments("ENG-1").join("\n");
+    assert!(
+        said.contains("Sync the workflows of this project"),
+        "{said}"
+    );
+    let why = world.admin("/api/why/ENG-1").await.to_string();
+    assert!(why.contains("Sync the workflows of this project"), "{why}");
+
+    let (_, synced) = world
+        .ask(Method::POST, "/api/mappings/ENG/sync-workflows", None)
+        .await;
+    repo.merge(synced["prNumber"].as_u64().unwrap()).unwrap();
+    let after = world.admin(STATUS).await;
+    assert_eq!(after[0]["implementation"], "current", "{after}");
+    assert_eq!(after[0]["planning"], "current", "none is wanted now");
+
+    // What was synced runs.
+    world
+        .town
+        .linear()
+        .issue("ENG-1")
+        .add_label("Agent-Implement");
+    let ended = || {
+        world
+            .jobs("ENG-1")
+            .get(1)
+            .is_some_and(|job| !job.is_active())
+    };
+    world.until("the ticket ran again", ended).await;
+    world.settled().await;
+    assert_eq!(world.jobs("ENG-1")[1].state, JobState::Completed);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
+    let team = |key: &str, repo: &str, branch: &str| Mapping {
+        team_key: key.into(),
+        repo: repo.into(),
+        default_branch: branch.into(),
+        ..mapping()
+    };
+    let world = World::by_hand([
+        team("ENG", "shop", "main"),
+        team("OPS", "shop", "main"),
+        team("WEB", "shop", "gone"),
+        team("LOST", "none", "main"),
+        team("BARE", "bare", "main"),
+    ])
+    .await;
+    let bare = world.town.github().repo("acme", "bare");
+    bare.seed(&[("README.md", "# Bare\n")], "Begin").unwrap();
+    let told = world.admin(STATUS).await;
+    let of = |key: &str, told: &Value| {
+        let all = told.as_array().unwrap().clone();
+        all.into_iter().find(|one| one["teamKey"] == key).unwrap()
+    };
+    for key in ["WEB", "LOST"] {
+        let project = of(key, &told);
+        assert_eq!(
+            (&project["implementation"], &project["files"]),
+            (&json!("error"), &json!([]))
+        );
+        assert!(
+            project["error"].as_str().unwrap().contains("acme/"),
+            "{project}"
+        );
+    }
+    assert_eq!(of("BARE", &told)["implementation"], "missing");
+    assert_eq!(of("OPS", &told)["implementation"], "stale");
+
+    world.town.requests().clear();
+    assert_eq!(world.admin(STATUS).await, told);
+    let asked = world.town.requests().of(Vendor::GitHub);
+    let of_shop = asked
+        .iter()
+        .filter(|one| one.url.contains("/shop/contents/"));
+    let answers: Vec<_> = of_shop.map(|one| one.status).collect();
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|status| **status == Some(304))
+            .count(),
+        1,
+        "{answers:?}"
+    );
+
+    world.town.faults(Vendor::GitHub).outage(true);
+    world.wait(Duration::from_secs(1));
+    let down = world.admin(STATUS).await;
+    assert_eq!(of("OPS", &down)["planning"], "error");
+    assert!(
+        of("OPS", &down)["error"].as_str().unwrap().contains("503"),
+        "{down}"
+    );
+    world.town.faults(Vendor::GitHub).clear();
+    world.end().await;
+}
