@@ -31,6 +31,9 @@ pub const DEFAULT_MAX_IN_PROGRESS: u32 = 3;
 /// Comments that one run may post on its ticket.
 pub const MAX_RUN_COMMENTS: usize = 10;
 
+/// Progress comments that one session may cause on its ticket.
+pub const MAX_SESSION_COMMENTS: usize = 30;
+
 /// Bytes of one such comment; what is over is cut, with a mark.
 pub const MAX_COMMENT_BYTES: usize = 20_000;
 

@@ -52,14 +52,6 @@ pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String 
     format!("{} failed: {reason}", run_name(kind))
 }
 
-/// What a session tells on its ticket: the sentence, when it was so, and where its log is.
-pub fn session(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
-    match log_url {
-        Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
-        None => format!("{sentence}\n\n{at}"),
-    }
-}
-
 pub const SESSION_CREATED: &str = "Session machine created. Cloning repo and running setup...";
 
 pub fn session_cleaned_up(lived: Duration) -> String {
@@ -106,6 +98,29 @@ pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
         label.as_str(),
         fenced(&stripped(excerpt))
     )
+}
+
+/// Clone and install of a session are done.
+pub const SESSION_READY: &str = "Environment ready. Implementation is running...";
+
+pub const VERIFY_RUNNING: &str = "Running verification script...";
+
+pub const VERIFY_PASSED: &str = "Verification passed";
+
+pub fn verify_failed(summary: &str) -> String {
+    format!("Verification failed: {}", neutral(summary))
+}
+
+pub fn session_finished(pull: &PullRef) -> String {
+    format!("Finished. PR #{} opened: {}", pull.number, pull.url)
+}
+
+/// A progress comment of a session: its sentence, when, and where its log is.
+pub fn session_progress(sentence: &str, at: Timestamp, log: Option<&str>) -> String {
+    match log {
+        Some(log) => format!("{sentence}\n\n{at} · [Log]({log})"),
+        None => format!("{sentence}\n\n{at}"),
+    }
 }
 
 pub fn parked(failures: u32) -> String {
@@ -353,8 +368,8 @@ mod tests {
         }
         let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
         assert_eq!(
-            session(SESSION_CREATED, at, Some("https://log")),
-            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
+            session_progress(SESSION_CREATED, at, Some("https://log")),
+            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [Log](https://log)"
         );
     }
 

@@ -62,6 +62,9 @@ pub struct Job {
     /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,
+    /// Whether the session itself has told its ticket that it fails.
+    #[serde(default)]
+    pub failure_told: bool,
     /// When the session's machine was taken down.
     #[serde(default)]
     pub machine_gone_at: Option<Timestamp>,

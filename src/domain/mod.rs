@@ -23,6 +23,7 @@ pub mod plan;
 
 pub mod report;
 pub mod run_config;
+pub mod session_event;
 
 pub mod branch;
 pub mod caps;

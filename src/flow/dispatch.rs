@@ -202,6 +202,7 @@ pub(super) fn new_job(
         finished_at: None,
         usage: None,
         nonce_hash: None,
+        failure_told: false,
         machine_gone_at: None,
         reported: false,
     }

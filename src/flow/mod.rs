@@ -7,6 +7,7 @@
 //!    commit that checks again what was decided outside of it.
 //! 5. [`deliver`] finds the effect at the head of its lane and asks the runner to start.
 //! 6. The run reports its steps and one result to [`report`].
+//!    A session says on the way how far it is: [`session`] has the ticket told.
 //! 7. `domain::transition` answers the new job and what is owed for it.
 //! 8. [`commit`] stores both in one transaction; only then is the run answered.
 //! 9. [`deliver`] moves the marker, comments, tells the chat: each at least once, in lane order,
@@ -31,6 +32,7 @@ pub mod gap_fill;
 pub mod poll;
 pub mod probe;
 pub mod report;
+pub mod session;
 pub mod watch;
 
 mod act;

@@ -17,6 +17,7 @@ use crate::domain::mapping::MappingError;
 use crate::domain::report::{ResultError, StepError};
 use crate::domain::runner_mode::{self, RunnerMode};
 use crate::domain::secrets::SecretNameError;
+use crate::domain::session_event::SessionEventError;
 use crate::flow::gap_fill::GapFillError;
 use crate::flow::report::ReportError;
 use crate::keys::run_token::TokenError;
@@ -271,7 +272,10 @@ pub enum AdminFault {
     IssueNotFound,
     IssueIdRequired,
     NonceAndOwnerRequired,
+    NonceRequired,
     NonceUnknown,
+    Event(SessionEventError),
+    Step(StepError),
     OwnerMismatch,
     TokenFailed,
     JqlRequired,
@@ -321,6 +325,22 @@ impl From<AdminFault> for ApiError {
             AdminFault::NoPatch => (S::NOT_FOUND, "no patch"),
             AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
             AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
+            AdminFault::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
+            AdminFault::Event(SessionEventError::EventRequired) => {
+                (S::BAD_REQUEST, "event is required")
+            }
+            AdminFault::Event(SessionEventError::Unknown(event)) => {
+                return Self::new(S::BAD_REQUEST, format!("Unknown event type: {event}"));
+            }
+            AdminFault::Event(SessionEventError::PullRequired) => (
+                S::BAD_REQUEST,
+                "prNumber and prUrl of one pull request are required",
+            ),
+            AdminFault::Step(StepError::NotAnObject) => (S::BAD_REQUEST, "step is required"),
+            AdminFault::Step(StepError::Field(name)) => {
+                let sentence = format!("step.{name} is required and must be a string");
+                return Self::new(S::BAD_REQUEST, sentence);
+            }
             AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),
             AdminFault::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
             AdminFault::JqlRequired => (S::BAD_REQUEST, "jql field required"),

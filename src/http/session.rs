@@ -1,6 +1,8 @@
-//! `POST /api/token`: the repository credential of a run. It needs no administrator.
+//! What sessions ask and tell: `POST /api/token`, the repository credential of a run, `/api/status`
+//! and `/api/step-report`. None needs an administrator.
 //!
-//! A run shows either the nonce it was started with or its progress token as bearer.
+//! A session shows the nonce it was started with; for a credential, a CI run shows its progress token
+//! as bearer instead.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -9,28 +11,50 @@ use warp::{Filter, path};
 
 use super::error::{AdminFault, ApiError};
 use super::parts::{
-    ADMIN_BODY, ApiResult, Routes, authorization, body, json, method, ok, one_of, only, run_claims,
-    with,
+    ADMIN_BODY, ApiResult, RUNNER_BODY, Routes, authorization, body, json, method, ok, one_of,
+    only, run_claims, with,
 };
 use crate::app::App;
 use crate::domain::job::{Job, JobKind};
+use crate::domain::report::{ProgressReport, Step};
+use crate::domain::session_event::SessionEvent;
+use crate::flow::report::{self, ReportError};
+use crate::flow::session;
 use crate::keys::run_token::{Audience, RunClaims};
 use crate::scm::RepoPurpose;
-use crate::store::jobs;
+use crate::store::{StoreError, jobs};
 
 /// Routes of sessions.
 pub fn routes(app: &App) -> Routes {
     let token = path!("api" / "token").boxed();
+    let status = path!("api" / "status").boxed();
+    let step = path!("api" / "step-report").boxed();
+    let post = method(Method::POST);
     one_of([
         token
             .clone()
-            .and(method(Method::POST))
+            .and(post.clone())
             .and(authorization())
             .and(body(ADMIN_BODY))
             .and(with(app))
             .then(issue_token)
             .boxed(),
+        status
+            .clone()
+            .and(post.clone())
+            .and(body(ADMIN_BODY))
+            .and(with(app))
+            .then(tell_status)
+            .boxed(),
+        step.clone()
+            .and(post)
+            .and(body(RUNNER_BODY))
+            .and(with(app))
+            .then(report_step)
+            .boxed(),
         only(&token, [Method::POST]),
+        only(&status, [Method::POST]),
+        only(&step, [Method::POST]),
     ])
 }
 
@@ -58,12 +82,57 @@ fn session_job(
     nonce: Option<&str>,
     claims: Option<RunClaims>,
 ) -> Result<Option<Job>, ApiError> {
-    // No runner that is started with a nonce exists yet, so none can match.
-    let Some(claims) = claims.filter(|_| nonce.is_none()) else {
+    if let Some(nonce) = nonce {
+        return Ok(app.store.read(|tx| session::job_of(tx, nonce))?);
+    }
+    let Some(claims) = claims else {
         return Ok(None);
     };
     let job = app.store.read(|tx| jobs::get(tx, &claims.job))?;
     Ok(job.filter(Job::is_active))
+}
+
+async fn tell_status(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let nonce = nonce_of(&body)?;
+    let event = SessionEvent::parse(&body).map_err(AdminFault::Event)?;
+    let identity = event.identity(&body);
+    let told = session::tell(&app, nonce, event, identity).await;
+    if !told.map_err(not_stored)? {
+        return Err(AdminFault::NonceUnknown.into());
+    }
+    Ok(ok(&json!({"ok": true})))
+}
+
+async fn report_step(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let nonce = nonce_of(&body)?;
+    let step = Step::parse(body.get("step")).map_err(AdminFault::Step)?;
+    let job = app.store.read(|tx| session::job_of(tx, nonce));
+    let job = job.map_err(not_stored)?.ok_or(AdminFault::NonceUnknown)?;
+    let report = ProgressReport {
+        step,
+        run_id: None,
+        log: body["log"].as_str().map(str::to_owned),
+    };
+    match report::progress(&app, &job.id, report).await {
+        Ok(()) => Ok(ok(&json!({"ok": true}))),
+        Err(ReportError::Store(error)) => Err(not_stored(error)),
+        Err(ReportError::UnknownJob | ReportError::AlreadyConsumed) => {
+            Err(AdminFault::NonceUnknown.into())
+        }
+    }
+}
+
+fn nonce_of(body: &Value) -> Result<&str, ApiError> {
+    let nonce = body["nonce"].as_str().filter(|nonce| !nonce.is_empty());
+    nonce.ok_or_else(|| AdminFault::NonceRequired.into())
+}
+
+/// What cannot be stored is a fault of ours here, whatever is wrong with the store. (spec: *Errors*)
+fn not_stored(error: StoreError) -> ApiError {
+    tracing::error!(%error, "What a session told could not be stored.");
+    ApiError::internal()
 }
 
 async fn repo_token(app: &App, job: &Job) -> ApiResult {

@@ -17,6 +17,7 @@ pub mod outbox;
 pub mod parked;
 pub mod patches;
 pub mod secrets;
+pub mod session_events;
 pub mod settings;
 pub mod steps;
 

@@ -35,6 +35,9 @@ pub const JOBS_BY_PULL: Shelf<(&str, u64, &str), ()> = Shelf::new("jobs-by-pull-
 /// Hash of a session's nonce -> job id. Written when a session is started; grows with the sessions.
 pub const JOBS_BY_NONCE: Shelf<&str, JobId> = Shelf::new("jobs-by-nonce-1");
 
+/// (Job id, identity of an event), once its session has told it. A few a session.
+pub const SESSION_EVENTS: Shelf<(&str, &str), ()> = Shelf::new("session-events-1");
+
 /// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
 
@@ -82,6 +85,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     JOBS_BY_ISSUE.create(tx)?;
     JOBS_BY_PULL.create(tx)?;
     JOBS_BY_NONCE.create(tx)?;
+    SESSION_EVENTS.create(tx)?;
     STEPS.create(tx)?;
     PATCHES.create(tx)?;
     DEDUP.create(tx)?;

@@ -224,6 +224,7 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         finished_at: None,
         usage: None,
         nonce_hash: None,
+        failure_told: false,
         machine_gone_at: None,
         reported: false,
     }

@@ -145,7 +145,7 @@ pub(super) fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
         RunnerKind::Local => LogLabel::ContainerFailed,
         RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
     });
-    if job.run.is_some() {
+    if job.run.is_some() && !job.failure_told {
         let sentence = comments::session_failed(&ending.reason);
         session_says(&job, &sentence, now, &mut owed);
     }

@@ -46,6 +46,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         finished_at: None,
         usage: None,
         nonce_hash: None,
+        failure_told: false,
         machine_gone_at: None,
         reported: false,
     }
