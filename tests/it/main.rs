@@ -37,3 +37,4 @@ mod auth;
 mod mappings;
 mod progress_load;
 mod runner_api;
+mod sessions;

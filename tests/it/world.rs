@@ -62,6 +62,8 @@ pub struct Making {
     pub without: &'static [&'static str],
     /// Flags beside it.
     pub flags: Vec<(&'static str, String)>,
+    /// Whether the town's hosts of session machines are configured.
+    pub hosts: bool,
     pub engine: Engine,
     /// A folder of real agents, instead of the one that plays scripts.
     pub agents: Option<PathBuf>,
@@ -83,6 +85,7 @@ impl Default for Making {
             mappings: vec![mapping()],
             without: &[],
             flags: Vec::new(),
+            hosts: false,
             engine: Engine::Alive,
             agents: None,
         }
@@ -448,8 +451,20 @@ fn configured(town: &Town, address: &str, making: &Making) -> Config {
         ("--github-api-url", town.github_api_url()),
         ("--notify-webhook-url", town.chat_url()),
     ];
+    let hosts = [
+        ("--vm-sessions-token", town.machines().token().to_owned()),
+        ("--vm-sessions-app", town.machines().app().to_owned()),
+        ("--vm-api-url", town.machines_url()),
+        ("--docker-host", town.docker_socket()),
+        (
+            "--anthropic-api-key",
+            "sk-ant-canary-of-the-model".to_owned(),
+        ),
+    ];
+    let hosts = hosts.iter().filter(|_| making.hosts);
     let kept = usual
         .iter()
+        .chain(hosts)
         .filter(|(flag, _)| !making.without.contains(flag));
     let flags: Vec<&str> = kept
         .chain(&making.flags)
