@@ -318,6 +318,9 @@ fn job(app: &App) -> Job {
         run_ended_at: None,
         finished_at: None,
         usage: None,
+        nonce_hash: None,
+        machine_gone_at: None,
+        failure_told: false,
         reported: false,
     }
 }

@@ -24,7 +24,7 @@ use crate::keys::app_jwt::AppKey;
 use crate::keys::run_token::RunTokens;
 use crate::runners::Sessions;
 use crate::scm::{Credentials, GitHub};
-use crate::store::{Rows, Store, StoreResult, settings};
+use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
@@ -51,6 +51,8 @@ pub struct Handles {
     pub run_tokens: Option<RunTokens>,
     /// The machines of sessions, where they can be had.
     pub sessions: Sessions,
+    /// The settings that were stored when the process began.
+    pub started_with: StartedWith,
     /// The operators' secrets for sessions.
     pub vault: Vault,
     pub redactor: Redactor,
@@ -75,8 +77,25 @@ impl Deref for App {
 pub struct Bells {
     pub poll: Notify,
     pub watch: Notify,
+    pub reap: Notify,
     /// Rung for all that wait, when it is noted what came of trying an effect.
     pub settled: Notify,
+}
+
+/// Stored settings that count from a start on.
+#[derive(Debug, Clone, Default)]
+pub struct StartedWith {
+    pub app: Option<String>,
+    pub region: Option<String>,
+}
+
+impl StartedWith {
+    fn read(tx: &ReadTx) -> StoreResult<Self> {
+        Ok(Self {
+            app: settings::get(tx, settings::Setting::VmSessionsApp)?,
+            region: settings::get(tx, settings::Setting::VmSessionsRegion)?,
+        })
+    }
 }
 
 /// How fast the engine moves where the spec does not say. Hosts that answer at once, such as those
@@ -85,6 +104,8 @@ pub struct Bells {
 pub struct Pace {
     /// How often are open runs looked at?
     pub watch: Duration,
+    /// How often are machines looked at that nobody needs any more?
+    pub reap: Duration,
     /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
     pub run_appears_within: Duration,
     /// How long is the first wait before an effect is tried again? It doubles each time.
@@ -97,6 +118,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             watch: Duration::from_secs(15),
+            reap: Duration::from_secs(60),
             run_appears_within: Duration::from_secs(20),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
@@ -120,6 +142,8 @@ impl App {
     pub fn new(config: Config, store: Store, setting: Setting) -> Result<Self, String> {
         let vault =
             Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
+        let started_with = store.read(StartedWith::read);
+        let started_with = started_with.map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
         let client = |vendor| Client::new(vendor, redactor.clone());
         let mut ticketing = Vec::new();
@@ -158,6 +182,7 @@ impl App {
             chat,
             callback,
             sessions,
+            started_with,
             vault,
             redactor,
             pace: setting.pace,

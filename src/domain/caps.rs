@@ -13,6 +13,10 @@ pub const DEFAULT_JOB_MINUTES: u32 = 90;
 /// Minutes of a session machine or container, when the mapping sets none.
 pub const DEFAULT_SESSION_MINUTES: u32 = 60;
 
+/// Most minutes of a session, whatever the mapping sets: a machine of four hours is destroyed, and its
+/// run is to end by its own time-out before that.
+pub const MAX_SESSION_MINUTES: u32 = 230;
+
 /// How long past its own time-out may a CI run be before we cancel it?
 pub const JOB_TIMEOUT_GRACE: Duration = Duration::from_secs(5 * 60);
 

@@ -3,11 +3,13 @@
 //! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
+use super::reaping::Rule;
 use super::report::FailureCode;
 use super::time::Timestamp;
 
@@ -50,6 +52,14 @@ pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String 
         return format!("{GUARDRAIL_HEADING}\n\n{details}");
     }
     format!("{} failed: {reason}", run_name(kind))
+}
+
+/// What a session tells on its ticket: the sentence, when it was so, and where its log is.
+pub fn session(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
+    match log_url {
+        Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
+        None => format!("{sentence}\n\n{at}"),
+    }
 }
 
 pub const SESSION_CREATED: &str = "Session machine created. Cloning repo and running setup...";
@@ -115,14 +125,6 @@ pub fn session_finished(pull: &PullRef) -> String {
     format!("Finished. PR #{} opened: {}", pull.number, pull.url)
 }
 
-/// A progress comment of a session: its sentence, when, and where its log is.
-pub fn session_progress(sentence: &str, at: Timestamp, log: Option<&str>) -> String {
-    match log {
-        Some(log) => format!("{sentence}\n\n{at} · [Log]({log})"),
-        None => format!("{sentence}\n\n{at}"),
-    }
-}
-
 pub fn parked(failures: u32) -> String {
     format!(
         "Parked after {failures} failures in a row. It is not dispatched again until an operator unparks it in the admin panel."
@@ -186,6 +188,17 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
             job.issue.key, job.issue.title
         ),
     )
+}
+
+/// Many machines were destroyed at once.
+pub fn chat_reaped(counts: &BTreeMap<Rule, usize>) -> ChatMessage {
+    let total: usize = counts.values().sum();
+    let fact = |(rule, count): (&Rule, &usize)| (rule.as_str().to_owned(), count.to_string());
+    ChatMessage {
+        title: format!("The reaper destroyed {total} machines in one sweep"),
+        facts: counts.iter().map(fact).collect(),
+        ..ChatMessage::default()
+    }
 }
 
 fn chat(job: &Job, title: String) -> ChatMessage {
@@ -368,8 +381,8 @@ mod tests {
         }
         let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
         assert_eq!(
-            session_progress(SESSION_CREATED, at, Some("https://log")),
-            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [Log](https://log)"
+            session(SESSION_CREATED, at, Some("https://log")),
+            "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
         );
     }
 

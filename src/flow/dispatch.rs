@@ -8,7 +8,7 @@ use ulid::Ulid;
 use crate::app::App;
 use crate::config::Config;
 use crate::domain::branch::branch_name;
-use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES};
+use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
 use crate::domain::ids::JobId;
 use crate::domain::image;
@@ -186,10 +186,12 @@ pub(super) fn new_job(
             .unwrap_or(u32::MAX)
             .saturating_add(1),
         callbacks: config.has_callbacks(),
-        minutes: mapping.max_job_minutes.unwrap_or(match place.runner {
-            RunnerKind::Ci => DEFAULT_JOB_MINUTES,
-            RunnerKind::Vm | RunnerKind::Local => DEFAULT_SESSION_MINUTES,
-        }),
+        minutes: match (place.runner, mapping.max_job_minutes) {
+            (RunnerKind::Ci, given) => given.unwrap_or(DEFAULT_JOB_MINUTES),
+            (RunnerKind::Vm | RunnerKind::Local, given) => given
+                .unwrap_or(DEFAULT_SESSION_MINUTES)
+                .min(MAX_SESSION_MINUTES),
+        },
         state: JobState::Unknown,
         run: None,
         pull: None,

@@ -15,6 +15,7 @@
 //!    An implementation asks [`context`] for the plan that was posted before it.
 //! 10. [`watch`] looks at what should have happened by now and feeds the same transition; [`closed`]
 //!     ends the runs of issues that people have closed.
+//!     Machines that nobody needs any more are taken down by [`reap`].
 //!     An operator who wonders why nothing happens is told by [`probe`] who does not answer.
 //!
 //! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
@@ -31,6 +32,7 @@ pub mod dispatch;
 pub mod gap_fill;
 pub mod poll;
 pub mod probe;
+pub mod reap;
 pub mod report;
 pub mod session;
 pub mod watch;
@@ -59,6 +61,9 @@ pub async fn run(app: App, stop: Stop) {
         stop.clone(),
         || watch::once(&app),
     );
+    let reaping = task::repeat("reap", app.pace.reap, &app.bells.reap, stop.clone(), || {
+        reap::once(&app)
+    });
     let delivering = deliver::run(app.clone(), stop.clone());
-    tokio::join!(polling, watching, delivering);
+    tokio::join!(polling, watching, reaping, delivering);
 }

@@ -1,7 +1,8 @@
 //! What a session says of itself on the way.
 //!
 //! An event proves that the run runs, and becomes a comment on its ticket: both in one commit, once
-//! for each event however often it is told. A shadow run is told to nobody.
+//! for each event however often it is told. What a shadow run or work on an open pull request says is
+//! kept from the ticket.
 
 use crate::app::App;
 use crate::domain::comments;
@@ -12,7 +13,7 @@ use crate::domain::transition::Event;
 use crate::keys::sha256_hex;
 use crate::store::{Rows, StoreResult, jobs, outbox, session_events};
 
-use super::commit::{self, Policy};
+use super::commit::{self, Happened, Policy};
 
 /// The active job whose session was started with this nonce.
 pub fn job_of(tx: &impl Rows, nonce: &str) -> StoreResult<Option<Job>> {
@@ -36,26 +37,23 @@ pub async fn tell(
         let Some(job) = job_of(tx, &nonce)? else {
             return Ok(None);
         };
-        commit::happen(tx, policy, &job.id, Event::StepReported, now)?;
-        let is_news = session_events::note(tx, &job.id, &identity)?;
-        if is_news && !job.shadow && job.kind.phase().is_some() {
-            if is_failure && let Some(job) = jobs::get(tx, &job.id)? {
-                // Its end need not say it again.
-                let failure_told = true;
-                jobs::put(
-                    tx,
-                    &Job {
-                        failure_told,
-                        ..job
-                    },
-                )?;
-            }
-            let log = job.run.as_ref().and_then(RunHandle::log_url);
-            let body = comments::session_progress(&sentence, now, log);
+        let id = job.id.clone();
+        let mut job = match commit::happen(tx, policy, &id, Event::StepReported, now)? {
+            Happened::Advanced(job) | Happened::Refused(job, _) => *job,
+            Happened::NoSuchJob => return Ok(None),
+        };
+        let is_told = job.kind.phase().is_some() && !job.shadow;
+        if session_events::note(tx, &id, &identity)? && is_told {
+            let log_url = job.run.as_ref().and_then(RunHandle::log_url);
+            let body = comments::session(&sentence, now, log_url);
             let issue = job.issue.clone();
             outbox::push(tx, &Effect::TicketComment { issue, body }, now)?;
+            if is_failure {
+                job.failure_told = true;
+                jobs::put(tx, &job)?;
+            }
         }
-        Ok(Some(job.id))
+        Ok(Some(id))
     });
     let told = told.await?;
     if let Some(job) = &told {

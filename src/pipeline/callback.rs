@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::json;
 
 use super::patience::{PATIENCE, persist};
 use crate::domain::report::ResultReport;
@@ -39,6 +40,8 @@ pub struct Access {
     pub client: Client,
     pub callback: Option<Callback>,
     pub owner: String,
+    /// What a session asks with, in place of its progress token.
+    pub nonce: Option<Secret>,
     pub workflow_token: Option<Secret>,
 }
 
@@ -112,10 +115,13 @@ impl Access {
     async fn ask(&self) -> Option<Result<Secret, crate::wire::VendorError>> {
         let callback = self.callback.as_ref()?;
         let url = format!("{}/api/token", callback.url.trim_end_matches('/'));
-        let request = Request::new("asking for repository access", Method::POST, url)
-            .bearer(callback.progress_token.expose())
-            .json(&serde_json::json!({ "owner": self.owner }))
-            .safe();
+        let request = Request::new("asking for repository access", Method::POST, url).safe();
+        let request = match &self.nonce {
+            Some(nonce) => request.json(&json!({ "nonce": nonce.expose(), "owner": self.owner })),
+            None => request
+                .bearer(callback.progress_token.expose())
+                .json(&json!({ "owner": self.owner })),
+        };
         let say = |line: &str| println!("repository access: {line}");
         let answer = persist(&say, ACCESS_PATIENCE, async || {
             self.client.send(&request).await

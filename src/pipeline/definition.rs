@@ -62,6 +62,14 @@ pub enum Work {
     Module(PathBuf),
 }
 
+impl Work {
+    /// Whether the step only prepares the environment of the others.
+    pub fn prepares(&self) -> bool {
+        use StepKind::{Clone, Install, Setup};
+        matches!(self, Work::BuiltIn(Clone | Install | Setup))
+    }
+}
+
 /// One thing that is wrong with a pipeline, in words for the one who wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {

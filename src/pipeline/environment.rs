@@ -79,6 +79,8 @@ pub struct Environment {
     pub temp_root: PathBuf,
     /// The workflow's own token, for the case that the orchestrator cannot be reached.
     pub workflow_token: Option<Secret>,
+    /// What a session shows to be known by; CI runs have none.
+    pub nonce: Option<Secret>,
     /// Model credentials by the variable that agents expect them in.
     pub direct_keys: Vec<(String, Secret)>,
     pub cloud_keys: Vec<(String, Secret)>,
@@ -161,6 +163,7 @@ impl Environment {
             run_id,
             temp_root: given("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
             workflow_token: given("GITHUB_TOKEN").map(Secret::new),
+            nonce: given("SESSION_NONCE").map(Secret::new),
             direct_keys: secrets(variables, agent::direct_keys()),
             cloud_keys: secrets(variables, agent::cloud_keys()),
             agent: given("AGENT_IMPLEMENT_AGENT"),

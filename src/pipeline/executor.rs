@@ -6,7 +6,8 @@ use super::definition::Definition;
 use super::run::{Failure, Run, StepOutcome};
 use super::steps;
 use super::text;
-use crate::domain::report::Step;
+use crate::domain::report::{RunPhase, Step};
+use crate::domain::session_event::SessionEvent;
 use crate::domain::time::Timestamp;
 
 /// How much of a reason stands in a step?
@@ -16,7 +17,12 @@ const MAX_REASON: usize = 4000;
 pub async fn execute(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
     let mut steps = definition.steps.iter();
     let mut ended = Ok(());
+    let mut is_ready = run.config.phase == RunPhase::Planning;
     for planned in steps.by_ref() {
+        if !is_ready && !planned.work.prepares() {
+            run.herald.tell(&SessionEvent::SetupComplete);
+            is_ready = true;
+        }
         let step = begin(run, &planned.id, &planned.kind);
         run.console.say(&format!("step {}", planned.id));
         match steps::perform(run, planned).await {

@@ -21,6 +21,7 @@ mod executor;
 mod git;
 mod guard;
 mod handover;
+mod herald;
 mod patch;
 mod patience;
 mod progress;

@@ -12,6 +12,7 @@ use super::child::{ChildEnv, ChildError, Exit, Running, Spec, Voice};
 use super::console::Console;
 use super::git::Git;
 use super::git::import::Import;
+use super::herald::Herald;
 use super::progress::Progress;
 use super::repo_config::RepoConfig;
 use super::steps::Finding;
@@ -39,6 +40,7 @@ pub struct Run {
     pub agent: Agent,
     pub console: Console,
     pub progress: Progress,
+    pub herald: Herald,
     pub access: Access,
     /// What must not be seen, beside the repository's token of the moment.
     pub secrets: Vec<Secret>,

@@ -20,6 +20,7 @@ use super::definition::{Definition, pipeline_of};
 use super::environment::Environment;
 use super::executor;
 use super::git::Git;
+use super::herald::Herald;
 use super::progress::Progress;
 use super::run::{Failure, Folders, Found, Run};
 use super::steps;
@@ -30,6 +31,7 @@ use crate::domain::mapping::Provider;
 use crate::domain::report::{FailureCode, Outcome, ResultReport, RunComment, RunPhase};
 use crate::domain::run_config::{Callback, RunConfig};
 use crate::domain::secret::Secret;
+use crate::domain::session_event::SessionEvent;
 use crate::wire::{Client, Redactor};
 
 /// How long before the host ends the job do we end it ourselves, to be able to say so?
@@ -70,6 +72,8 @@ pub async fn run(environment: Environment) -> ExitCode {
     } else {
         Console::plain(redactor, progress.clone())
     };
+    let url = callback.as_ref().map(|callback| callback.url.as_str());
+    let (herald, sending) = Herald::start(client.clone(), url, environment.nonce.clone());
     let run_id = environment.run_id;
     let mut report = match (config, unfit) {
         (Some(config), _) => {
@@ -77,16 +81,23 @@ pub async fn run(environment: Environment) -> ExitCode {
                 client: client.clone(),
                 console: console.clone(),
                 progress: progress.clone(),
+                herald,
                 secrets,
             };
             Box::pin(see_through(environment, config, setting)).await
         }
-        (None, unfit) => failed(phase, &Failure::other(unfit.unwrap_or_default())),
+        (None, unfit) => {
+            let failure = Failure::other(unfit.unwrap_or_default());
+            herald.tell(&broken(&failure));
+            drop(herald);
+            failed(phase, &failure)
+        }
     };
     report.run_id = run_id;
     if sender.is_some() {
         progress.flush().await;
     }
+    sending.finish().await;
     tell(&client, callback.as_ref(), &report, &console).await;
     match report.outcome {
         Outcome::Success => ExitCode::SUCCESS,
@@ -99,6 +110,7 @@ struct Setting {
     client: Client,
     console: Console,
     progress: Progress,
+    herald: Herald,
     secrets: Vec<Secret>,
 }
 
@@ -118,10 +130,15 @@ async fn see_through(
 ) -> ResultReport {
     let phase = config.phase;
     let console = setting.console.clone();
+    let herald = setting.herald.clone();
     let prepared = prepare(environment, config, setting);
     let (mut run, definition) = match prepared {
         Ok(prepared) => prepared,
-        Err(failure) => return failed(phase, &redacted(&console, failure)),
+        Err(failure) => {
+            let failure = redacted(&console, failure);
+            herald.tell(&broken(&failure));
+            return failed(phase, &failure);
+        }
     };
     let ended = guarded(&mut run, &definition).await;
     let ended = ended.and_then(|()| delivered(&run));
@@ -134,7 +151,9 @@ async fn see_through(
         Ok(()) => succeeded(&run),
         Err(failure) => {
             executor::end_open(&mut run, "failed", &failure.reason);
-            failed(phase, &redacted(&console, failure))
+            let failure = redacted(&console, failure);
+            herald.tell(&broken(&failure));
+            failed(phase, &failure)
         }
     };
     report.usage = Some(run.found.usage);
@@ -249,10 +268,12 @@ fn prepare(
         agent,
         console: setting.console,
         progress: setting.progress,
+        herald: setting.herald,
         access: Access {
             client: setting.client,
             callback: config.callback.clone(),
             owner: environment.repo.owner.clone(),
+            nonce: environment.nonce.clone(),
             workflow_token: environment.workflow_token.clone(),
         },
         secrets: setting.secrets,
@@ -301,6 +322,7 @@ fn secrets(environment: &Environment, callback: Option<&Callback>) -> Vec<Secret
     keys.filter(|(name, _)| !agent::is_address(name))
         .map(|(_, key)| key.clone())
         .chain(environment.workflow_token.clone())
+        .chain(environment.nonce.clone())
         .chain(
             callback
                 .into_iter()
@@ -356,6 +378,13 @@ fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
         usage: None,
         patch: None,
         run_id: None,
+    }
+}
+
+/// What a session says of its failure.
+fn broken(failure: &Failure) -> SessionEvent {
+    SessionEvent::Error {
+        reason: failure.reason.clone(),
     }
 }
 

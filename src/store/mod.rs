@@ -16,6 +16,7 @@ pub mod mappings;
 pub mod outbox;
 pub mod parked;
 pub mod patches;
+pub mod reaper;
 pub mod secrets;
 pub mod session_events;
 pub mod settings;

@@ -7,6 +7,7 @@ use crate::domain::ids::JobId;
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::plan::IssueContext;
+use crate::domain::time::Timestamp;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;
@@ -14,6 +15,7 @@ use super::dedup::DedupEntry;
 use super::ledger::LedgerRow;
 use super::outbox::Errand;
 use super::parked::Parked;
+use super::reaper::Action;
 use super::secrets::SealedSecret;
 use super::shelf::Shelf;
 use super::steps::StepRow;
@@ -70,6 +72,11 @@ pub const OUTBOX_DEAD: Shelf<u64, Errand> = Shelf::new("outbox-dead-1");
 /// Hash of an admin token -> when it expires. Swept when a token is issued.
 pub const ADMIN_TOKENS: Shelf<&str, AdminToken> = Shelf::new("admin-tokens-1");
 
+/// (Milliseconds, machine id) -> what the reaper did. A day's, and the latest hundred.
+pub const REAPER_ACTIONS: Shelf<(u64, &str), Action> = Shelf::new("reaper-actions-1");
+/// (Machine id, rule and badge) -> when it was noted. Gone with the machine.
+pub const REAPER_NOTED: Shelf<(&str, &str), Timestamp> = Shelf::new("reaper-noted-1");
+
 /// (Team in upper case or nothing, stored name) -> sealed value. Written by operators; a handful a
 /// team, gone with its mapping.
 pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
@@ -97,6 +104,8 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     OUTBOX_HEADS.create(tx)?;
     OUTBOX_DEAD.create(tx)?;
     ADMIN_TOKENS.create(tx)?;
+    REAPER_ACTIONS.create(tx)?;
+    REAPER_NOTED.create(tx)?;
     SECRETS.create(tx)?;
     SETTINGS.create(tx)
 }

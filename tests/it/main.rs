@@ -37,4 +37,7 @@ mod auth;
 mod mappings;
 mod progress_load;
 mod runner_api;
+mod runner_mode;
+mod secrets;
+mod session_api;
 mod sessions;

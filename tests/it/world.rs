@@ -477,6 +477,7 @@ fn configured(town: &Town, address: &str, making: &Making) -> Config {
 fn quick() -> Pace {
     Pace {
         watch: Duration::from_secs(1),
+        reap: Duration::from_secs(60),
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(100),
         longest_retry: Duration::from_secs(2),

@@ -263,6 +263,7 @@ fn jira(town: &Town) -> Jira {
 fn quick() -> Pace {
     Pace {
         watch: Duration::from_secs(1),
+        reap: Duration::from_secs(60),
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(200),
         longest_retry: Duration::from_secs(5),

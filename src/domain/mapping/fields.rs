@@ -233,7 +233,8 @@ fn whole(value: &Value) -> Option<u32> {
     })
 }
 
-pub(super) fn is_name(text: &str, allowed: impl Fn(char) -> bool) -> bool {
+/// Whether a text is a short name that begins with a letter or digit and has only such characters.
+pub fn is_name(text: &str, allowed: impl Fn(char) -> bool) -> bool {
     text.len() <= MAX_NAME
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(allowed)

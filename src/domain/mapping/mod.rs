@@ -16,6 +16,7 @@ use super::issue::System;
 use super::time::Timestamp;
 
 pub use error::MappingError;
+pub use fields::is_name as is_plain_name;
 pub use input::{Change, Input, overlapping};
 
 /// The workflow that an implementation dispatch starts, unless the mapping names another.

@@ -269,7 +269,7 @@ fn session_says(job: &Job, sentence: &str, now: Timestamp, owed: &mut Owed) {
     let log_url = job.run.as_ref().and_then(RunHandle::log_url);
     owed.effects.push(Effect::TicketComment {
         issue: job.issue.clone(),
-        body: comments::session_progress(sentence, now, log_url),
+        body: comments::session(sentence, now, log_url),
     });
 }
 

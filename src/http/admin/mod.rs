@@ -13,8 +13,11 @@ mod mappings;
 mod outbox;
 mod parked;
 mod poll;
+mod reaper;
 mod runner_mode;
 mod secrets;
+mod sessions;
+mod settings;
 mod sight;
 mod throttle;
 mod ticketing_b;
@@ -41,5 +44,8 @@ pub fn routes(app: &App) -> Routes {
         config_status::routes(app),
         runner_mode::routes(app),
         secrets::routes(app),
+        settings::routes(app),
+        sessions::routes(app),
+        reaper::routes(app),
     ])
 }

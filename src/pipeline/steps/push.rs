@@ -7,8 +7,10 @@
 
 use serde_json::json;
 
+use crate::domain::job;
 use crate::domain::report::{FailureCode, RunPhase};
 use crate::domain::sensitive::{AllowList, guard_message};
+use crate::domain::session_event::SessionEvent;
 use crate::pipeline::callback::RepoAccess;
 use crate::pipeline::git::changes::Change;
 use crate::pipeline::git::import::Import;
@@ -23,6 +25,7 @@ use crate::wire::{ErrorKind, VendorError};
 
 pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     if run.found.already_pushed && run.found.pull.is_some() {
+        tell_opened(run);
         return Ok(StepOutcome::Skipped(
             "an earlier attempt of this dispatch had opened the pull request",
         ));
@@ -50,7 +53,16 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         number: pull.number,
         url: pull.url,
     });
+    tell_opened(run);
     Ok(StepOutcome::Passed(outputs))
+}
+
+fn tell_opened(run: &Run) {
+    if let Some(PullRef { number, url }) = run.found.pull.clone() {
+        let pull = job::PullRef { number, url };
+        run.herald
+            .tell(&SessionEvent::ImplementationComplete { pull });
+    }
 }
 
 /// Makes the commit of what the feedback loop left.

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::own_script;
 use crate::domain::report::FailureCode;
-use crate::pipeline::executor::{begin, end};
+use crate::domain::session_event::SessionEvent;
+use crate::pipeline::executor::{begin, end, shown};
 use crate::pipeline::run::{Failure, Run, StepOutcome};
 
 /// How long may it take?
@@ -38,7 +39,13 @@ pub(super) async fn again(run: &mut Run, id: &str) -> Result<(), Failure> {
 }
 
 async fn verify(run: &Run, script: &str) -> Result<(), Failure> {
-    own_script(run, "verify script of WORKFLOW.md", script, TIMEOUT)
-        .await
-        .map_err(|reason| Failure::new(FailureCode::VerifyFailed, reason))
+    run.herald.tell_again(&SessionEvent::VerifyRunning);
+    let verified = own_script(run, "verify script of WORKFLOW.md", script, TIMEOUT).await;
+    run.herald.tell_again(&match &verified {
+        Ok(()) => SessionEvent::VerifyPassed,
+        Err(reason) => SessionEvent::VerifyFailed {
+            summary: shown(run, reason.lines().next().unwrap_or_default()),
+        },
+    });
+    verified.map_err(|reason| Failure::new(FailureCode::VerifyFailed, reason))
 }

@@ -1,0 +1,127 @@
+//! `/api/settings`: what operators change at run time. It takes effect after a restart.
+//! (spec: *Other records*)
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::app::App;
+use crate::domain::mapping::is_plain_name;
+use crate::http::error::AdminFault;
+use crate::http::parts::{
+    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
+};
+use crate::store::settings::{self, Setting};
+use crate::store::{Rows, StoreResult};
+
+/// Routes of `/api/settings`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "settings").boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        all.clone()
+            .and(signed_in(app, Method::POST))
+            .and(body(ADMIN_BODY))
+            .and(with(app))
+            .then(save)
+            .boxed(),
+        only(&all, [Method::GET, Method::POST]),
+    ])
+}
+
+async fn show(app: App) -> ApiResult {
+    Ok(ok(&app.store.read(|tx| SettingsView::of(tx, &app))?))
+}
+
+/// A setting that is left out stays; an empty text clears it.
+async fn save(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).filter(Value::is_object);
+    let body = body.ok_or(AdminFault::InvalidBody)?;
+    let mut given = Vec::new();
+    for setting in [Setting::VmSessionsApp, Setting::VmSessionsRegion] {
+        given.extend(read(&body, setting)?);
+    }
+    let put = app.store.write(move |tx| {
+        given
+            .iter()
+            .try_for_each(|(setting, value)| settings::put(tx, *setting, value))
+    });
+    put.await?;
+    show(app).await
+}
+
+/// Both become parts of an address.
+fn read(body: &Value, setting: Setting) -> Result<Option<(Setting, String)>, AdminFault> {
+    let rule = || {
+        let name = setting.name();
+        AdminFault::Invalid(format!(
+            "{name} must be letters, digits and '-', beginning with a letter or digit"
+        ))
+    };
+    let text = match &body[setting.name()] {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.trim(),
+        _ => return Err(rule()),
+    };
+    let is_plain = is_plain_name(text, |c| c.is_ascii_alphanumeric() || c == '-');
+    if text.is_empty() || is_plain {
+        Ok(Some((setting, text.to_owned())))
+    } else {
+        Err(rule())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SettingsView {
+    vm_sessions_app: SettingView,
+    vm_sessions_region: SettingView,
+    /// Whether what is in force is not what a start would put in force now.
+    restart_required: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SettingView {
+    runtime_value: Option<String>,
+    stored_value: Option<String>,
+    env_value: Option<String>,
+    overridden_by_env: bool,
+}
+
+impl SettingView {
+    fn of(tx: &impl Rows, app: &App, setting: Setting) -> StoreResult<Self> {
+        let (env_value, runtime_value) = match setting {
+            Setting::VmSessionsApp => (&app.config.vm_sessions.app, &app.started_with.app),
+            Setting::VmSessionsRegion => (&app.config.vm_sessions.region, &app.started_with.region),
+        };
+        Ok(Self {
+            runtime_value: env_value.clone().or_else(|| runtime_value.clone()),
+            stored_value: settings::get(tx, setting)?,
+            env_value: env_value.clone(),
+            overridden_by_env: env_value.is_some(),
+        })
+    }
+
+    fn is_stale(&self) -> bool {
+        !self.overridden_by_env && self.runtime_value != self.stored_value
+    }
+}
+
+impl SettingsView {
+    fn of(tx: &impl Rows, app: &App) -> StoreResult<Self> {
+        let vm_sessions_app = SettingView::of(tx, app, Setting::VmSessionsApp)?;
+        let vm_sessions_region = SettingView::of(tx, app, Setting::VmSessionsRegion)?;
+        Ok(Self {
+            restart_required: vm_sessions_app.is_stale() || vm_sessions_region.is_stale(),
+            vm_sessions_app,
+            vm_sessions_region,
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! The global override of where runs execute, over HTTP and in what is dispatched.
+
+use agent_implement::store::Store;
+use serde_json::json;
+
+use crate::api::{ACCESS_CODE, Server};
+
+const PATH: &str = "/api/runner-mode";
+
+async fn server(flags: &[&str], store: Store) -> (Server, String) {
+    let all: Vec<&str> = [
+        "--admin-access-code",
+        ACCESS_CODE,
+        "--docker-host",
+        "tcp://127.0.0.1:1",
+    ]
+    .into_iter()
+    .chain(flags.iter().copied())
+    .collect();
+    let server = Server::with(&all, store).await;
+    let token = server.signed_in().await;
+    for (team, execution) in [("ENG", "github-actions"), ("OPS", "fly-machines")] {
+        let mapping = json!({
+            "teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main",
+            "executionMode": execution,
+        });
+        let saved = server.ask("POST", "/api/mappings", &token, mapping.to_string());
+        assert_eq!(saved.await.status, 200);
+    }
+    (server, token)
+}
+
+#[tokio::test]
+async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
+    let (server, token) = server(&[], Store::in_memory().unwrap()).await;
+    let told = server.ask("GET", PATH, &token, None).await.body;
+    assert_eq!(
+        (&told["mode"], &told["source"]),
+        (&json!("default"), &json!("default"))
+    );
+    assert_eq!(told["stored"], json!(null));
+    let without_vm = "VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.";
+    assert_eq!(
+        told["ineligible"],
+        json!([{"teamKey": "OPS", "reason": without_vm}])
+    );
+
+    let bad = "mode must be one of: default, gha, fly, local, shadow";
+    for (body, sentence) in [
+        ("", "Invalid request body"),
+        ("{", "Invalid request body"),
+        ("[]", "Invalid request body"),
+        ("{}", bad),
+        (r#"{"mode":7}"#, bad),
+        (r#"{"mode":"docker"}"#, bad),
+        (r#"{"mode":"CI"}"#, bad),
+    ] {
+        let told = server.ask("POST", PATH, &token, body.to_owned()).await;
+        assert_eq!(told.fault(), (400, sentence), "{body}");
+    }
+    for (given, mode, waiting) in [
+        ("gha", "ci", 0),
+        ("ci", "ci", 0),
+        ("fly", "vm", 2),
+        ("vm", "vm", 2),
+        ("local", "local", 2),
+        ("shadow", "shadow", 2),
+        ("default", "default", 1),
+    ] {
+        let body = json!({"mode": given}).to_string();
+        let told = server.ask("POST", PATH, &token, body).await;
+        assert_eq!(told.status, 200, "{told:?}");
+        let shown = server.ask("GET", PATH, &token, None).await.body;
+        assert_eq!(told.body, shown);
+        assert_eq!(shown["mode"], json!(mode));
+        assert_eq!(
+            (&shown["source"], &shown["stored"]),
+            (&json!("stored"), &json!(mode))
+        );
+        assert_eq!(
+            shown["ineligible"].as_array().unwrap().len(),
+            waiting,
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_environment_beats_what_is_stored_all_the_same() {
+    let store = Store::in_memory().unwrap();
+    let (overridden, token) = server(&["--runner-mode", "gha"], store.clone()).await;
+    let body = json!({"mode": "shadow"}).to_string();
+    let told = overridden.ask("POST", PATH, &token, body).await;
+    let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
+    assert_eq!(told.fault(), (409, sentence));
+    assert_eq!(told.body["persisted"], json!(true));
+    assert_eq!(
+        (&told.body["mode"], &told.body["source"]),
+        (&json!("ci"), &json!("env"))
+    );
+    let shown = overridden.ask("GET", PATH, &token, None).await.body;
+    assert_eq!(
+        (&shown["mode"], &shown["source"]),
+        (&json!("ci"), &json!("env"))
+    );
+    assert_eq!(shown["stored"], json!("shadow"));
+    assert_eq!(shown["ineligible"], json!([]));
+
+    let (free, token) = server(&[], store).await;
+    let shown = free.ask("GET", PATH, &token, None).await.body;
+    assert_eq!(
+        (&shown["mode"], &shown["source"]),
+        (&json!("shadow"), &json!("stored"))
+    );
+}

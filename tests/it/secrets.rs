@@ -1,0 +1,222 @@
+//! Secrets over HTTP: every refusal of the spec's tables, and that a value never comes out.
+
+use agent_implement::app::App;
+use agent_implement::app::Setting;
+use agent_implement::domain::ids::TeamKey;
+use agent_implement::store::Store;
+use serde_json::{Value, json};
+
+use crate::api::{ACCESS_CODE, Answer, Server, config};
+
+const GLOBAL: &str = "/api/global-secrets";
+const TEAM: &str = "/api/mappings/ENG/secrets";
+const OTHER: &str = "/api/mappings/ENG2/secrets";
+
+/// A value that stands nowhere else.
+const CANARY: &str = "the-canary-of-a-secret-value";
+
+const LOCAL: [&str; 4] = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "local"];
+
+struct Vault {
+    server: Server,
+    token: String,
+}
+
+impl Vault {
+    /// With mappings of two teams whose keys look alike.
+    async fn start(store: Store) -> Self {
+        let server = Server::with(&LOCAL, store).await;
+        let token = server.signed_in().await;
+        let vault = Self { server, token };
+        for team in ["ENG", "ENG2"] {
+            let mapping = json!({
+                "teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main",
+            });
+            let saved = vault.ask("POST", "/api/mappings", mapping.to_string());
+            assert_eq!(saved.await.status, 200);
+        }
+        vault
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: impl Into<Option<String>>) -> Answer {
+        self.server.ask(method, path, &self.token, body).await
+    }
+
+    async fn set(&self, path: &str, name: &str, value: &str) -> Answer {
+        let body = json!({"name": name, "value": value});
+        self.ask("POST", path, body.to_string()).await
+    }
+
+    /// The names that a list shows.
+    async fn names(&self, path: &str) -> Vec<String> {
+        let told = self.ask("GET", path, None).await;
+        assert_eq!(told.status, 200, "{told:?}");
+        let name = |secret: &Value| secret["name"].as_str().unwrap().to_owned();
+        told.body.as_array().unwrap().iter().map(name).collect()
+    }
+
+    /// What a session of a team would get.
+    fn session(&self, team: &str) -> Vec<String> {
+        let app = &self.server.app;
+        let opened = app
+            .store
+            .read(|tx| Ok(app.vault.of_session(tx, &TeamKey::from(team))));
+        let opened = opened.unwrap().unwrap();
+        let show = |(name, value): (&String, &agent_implement::domain::secret::Secret)| {
+            format!("{name}={}", value.expose())
+        };
+        opened.iter().map(show).collect()
+    }
+}
+
+#[tokio::test]
+async fn every_bad_request_is_told_apart() {
+    let vault = Vault::start(Store::in_memory().unwrap()).await;
+    let fault = "name and value are required";
+    let characters = "name must contain only letters, digits, and underscores";
+    let rows = [
+        ("", "Invalid request body"),
+        ("{", "Invalid request body"),
+        ("[]", "Invalid request body"),
+        ("{}", fault),
+        (r#"{"name":"A"}"#, fault),
+        (r#"{"name":"A","value":""}"#, fault),
+        (r#"{"name":"A","value":7}"#, fault),
+        (r#"{"name":"","value":"x"}"#, fault),
+        (r#"{"name":7,"value":"x"}"#, fault),
+        (r#"{"name":"A-B","value":"x"}"#, characters),
+        (r#"{"name":"A B","value":"x"}"#, characters),
+        (r#"{"name":"../A","value":"x"}"#, characters),
+        (
+            "{\"name\":\"A\",\"value\":\"x\\u0000y\"}",
+            "value must not contain NUL",
+        ),
+        (
+            r#"{"name":"run_config","value":"x"}"#,
+            "RUN_CONFIG is set by the service itself in a run; choose another name",
+        ),
+        (
+            r#"{"name":"LD_PRELOAD","value":"x"}"#,
+            "LD_PRELOAD is set by the service itself in a run; choose another name",
+        ),
+    ];
+    for path in [GLOBAL, TEAM] {
+        for (body, sentence) in rows {
+            let told = vault.ask("POST", path, body.to_owned()).await;
+            assert_eq!(told.fault(), (400, sentence), "{path} {body}");
+        }
+        let absent = vault.ask("DELETE", &format!("{path}/NONE"), None).await;
+        assert_eq!(absent.fault(), (404, "Secret not found"), "{path}");
+        let large = json!({"name": "A", "value": "x".repeat((32 << 10) + 1)});
+        let told = vault.ask("POST", path, large.to_string()).await;
+        assert_eq!(told.fault(), (400, "value must be at most 32 KiB"));
+        let wrong = vault.ask("PUT", path, None).await;
+        assert_eq!(wrong.fault(), (405, "Method not allowed"));
+        let stranger = vault.server.ask("GET", path, "", None).await;
+        assert_eq!(stranger.fault(), (401, "Unauthorized"));
+    }
+    let collides = vault.set(GLOBAL, "eng_token", "x").await;
+    let sentence = "Secret name must not start with a team key prefix (ENG_)";
+    assert_eq!(collides.fault(), (400, sentence));
+    let nowhere = "/api/mappings/NONE/secrets";
+    for (method, path, body) in [
+        ("GET", nowhere.to_owned(), None),
+        (
+            "POST",
+            nowhere.to_owned(),
+            Some(r#"{"name":"A","value":"x"}"#),
+        ),
+        ("DELETE", format!("{nowhere}/A"), None),
+    ] {
+        let told = vault.ask(method, &path, body.map(str::to_owned)).await;
+        assert_eq!(told.fault(), (404, "Team not found"), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_set_listed_and_deleted_and_stays_with_its_team() {
+    let vault = Vault::start(Store::in_memory().unwrap()).await;
+    for (path, name, value) in [
+        (GLOBAL, "shared", "all"),
+        (GLOBAL, "TOKEN", "global"),
+        (TEAM, "token", "eng"),
+        (TEAM, "npm_token", "old"),
+        (TEAM, "NPM_TOKEN", "npm"),
+        (OTHER, "TOKEN", "eng2"),
+    ] {
+        let told = vault.set(path, name, value).await;
+        assert_eq!(told.status, 200, "{told:?}");
+        assert_eq!(told.body, json!({"name": name.to_uppercase()}));
+    }
+    assert_eq!(vault.names(GLOBAL).await, ["SHARED", "TOKEN"]);
+    assert_eq!(vault.names(TEAM).await, ["NPM_TOKEN", "TOKEN"]);
+    assert_eq!(vault.names(OTHER).await, ["TOKEN"]);
+    assert_eq!(
+        vault.session("ENG"),
+        ["NPM_TOKEN=npm", "SHARED=all", "TOKEN=eng"]
+    );
+    assert_eq!(vault.session("ENG2"), ["SHARED=all", "TOKEN=eng2"]);
+
+    let told = vault
+        .ask("DELETE", &format!("{TEAM}/npm_token"), None)
+        .await;
+    assert_eq!((told.status, told.body), (200, json!({"deleted": true})));
+    assert_eq!(vault.names(TEAM).await, ["TOKEN"]);
+
+    let gone = vault.ask("DELETE", "/api/mappings/ENG", None).await;
+    assert_eq!(gone.status, 200);
+    assert_eq!(vault.session("ENG"), ["SHARED=all", "TOKEN=global"]);
+    assert_eq!(vault.names(OTHER).await, ["TOKEN"]);
+}
+
+#[tokio::test]
+async fn without_sessions_there_are_no_secrets() {
+    let flags = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "ci"];
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let token = server.signed_in().await;
+    for (method, path) in [
+        ("GET", GLOBAL),
+        ("POST", GLOBAL),
+        ("DELETE", "/api/global-secrets/A"),
+        ("GET", TEAM),
+        ("POST", TEAM),
+        ("DELETE", "/api/mappings/ENG/secrets/A"),
+    ] {
+        let told = server.ask(method, path, &token, None).await;
+        assert_eq!(told.fault(), (503, "Fly sessions config not set"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let vault = Vault::start(Store::open(dir.path()).unwrap()).await;
+    for path in [GLOBAL, TEAM] {
+        assert_eq!(vault.set(path, "CANARY", CANARY).await.status, 200);
+        let listed = vault.ask("GET", path, None).await.body.to_string();
+        assert!(!listed.contains(CANARY));
+    }
+    let Vault { server, .. } = vault;
+    let app = server.app.clone();
+    server.stop().await.unwrap();
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let file = file.unwrap().path();
+        let bytes = std::fs::read(&file).unwrap();
+        let base64 = data_encoding::BASE64.encode(CANARY.as_bytes());
+        for needle in [CANARY.as_bytes(), base64.as_bytes()] {
+            let found = bytes.windows(needle.len()).any(|window| window == needle);
+            assert!(!found, "{}", file.display());
+        }
+    }
+    let reopened = |flags: &[&str]| {
+        let setting = Setting::default();
+        App::new(config(flags), app.store.clone(), setting).map(drop)
+    };
+    reopened(&LOCAL).unwrap();
+    let other = data_encoding::BASE64.encode(&[7; 32]);
+    let told = reopened(&["--secrets-key", &other]).unwrap_err();
+    assert!(told.contains("cannot be opened"), "{told}");
+    std::fs::remove_file(dir.path().join("secrets.key")).unwrap();
+    let told = reopened(&LOCAL).unwrap_err();
+    assert!(told.contains("is missing"), "{told}");
+}
