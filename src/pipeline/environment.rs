@@ -202,10 +202,7 @@ impl Environment {
 }
 
 /// The names that a variable lists.
-fn listed<'a>(
-    variables: &'a HashMap<String, String>,
-    list: &str,
-) -> impl Iterator<Item = &'a str> {
+fn listed<'a>(variables: &'a HashMap<String, String>, list: &str) -> impl Iterator<Item = &'a str> {
     let names = variables.get(list).map(String::as_str).unwrap_or_default();
     names.split(',').filter(|name| !name.is_empty())
 }
