@@ -505,7 +505,7 @@ pub fn planning_mapping() -> Mapping {
 }
 
 /// What the agent does on a ticket without a script of its own.
-fn default_script() -> Script {
+pub fn default_script() -> Script {
     Script::new().pass([
         Step::Write {
             path: "feature.txt".into(),
