@@ -333,6 +333,8 @@ async fn a_session_has_an_hour_and_its_log_is_read_before_it_goes() {
             ]
         );
         assert_eq!(told[4], "Session machine cleaned up. Duration: 1h 0m 0s");
+        let log = world.admin("/api/log").await;
+        assert_eq!(log[0]["timeoutReason"], timeout.as_str());
         assert!(world.machines(host).is_empty());
         world.end().await;
     }
