@@ -81,9 +81,10 @@ impl RealEngine {
         );
     }
 
-    /// The containers that some instance of ours made.
-    async fn ours(&self) -> Vec<Value> {
-        let filter = r#"{"label":["agent_implement_purpose=session"]}"#;
+    /// The containers of this world.
+    async fn ours(&self, world: &World) -> Vec<Value> {
+        let instance = world.app.sessions.instance();
+        let filter = format!(r#"{{"label":["agent_implement_instance={instance}"]}}"#);
         let path = format!("/containers/json?all=true&filters={filter}");
         let listed = self.ask(Method::GET, &path.replace('"', "%22")).await;
         listed.as_array().unwrap().clone()
@@ -194,7 +195,7 @@ async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
     let pull = world.repo().pulls().remove(0);
     let written = world.repo().file_at(&pull.head, "feature.txt");
     assert_eq!(written.as_deref(), Some("done\n"));
-    assert!(engine.ours().await.is_empty(), "it is taken down");
+    assert!(engine.ours(&world).await.is_empty(), "it is taken down");
 
     world.flag("ENG-2", "Wait for ever");
     world
@@ -204,7 +205,7 @@ async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
                 .is_some_and(|job| job.state == JobState::Running)
         })
         .await;
-    let containers = engine.ours().await;
+    let containers = engine.ours(&world).await;
     assert_eq!(containers.len(), 1, "{containers:#?}");
     let shown = engine.inspect(&containers[0]).await;
     assert_shut_in(&shown);
@@ -216,12 +217,12 @@ async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
     let world = world.restarted(making()).await;
     world.polled().await;
     assert!(world.jobs("ENG-2")[0].is_active(), "it goes on");
-    let after = engine.ours().await;
+    let after = engine.ours(&world).await;
     assert_eq!(after.len(), 1);
     assert_eq!(after[0]["Id"], containers[0]["Id"], "the same one");
     world.town.linear().issue("ENG-2").cancel();
     world.ended("ENG-2").await;
-    assert!(engine.ours().await.is_empty());
+    assert!(engine.ours(&world).await.is_empty());
     world.end().await;
 }
 

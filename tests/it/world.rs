@@ -186,7 +186,10 @@ impl World {
             ..
         } = self;
         finish(&stop, tasks).await;
-        drop((app, doors));
+        for door in doors {
+            door.shut().await;
+        }
+        drop(app);
         Self::inhabit(town, dir, making).await
     }
 
@@ -427,12 +430,15 @@ impl Gate {
     }
 }
 
-/// A way in from elsewhere, closed when it is dropped.
+/// A way in from elsewhere.
 struct Door(JoinHandle<()>);
 
-impl Drop for Door {
-    fn drop(&mut self) {
+impl Door {
+    /// Closes it; its address is free then.
+    async fn shut(self) {
         self.0.abort();
+        // Aborted is how it is meant to end.
+        let _ = self.0.await;
     }
 }
 
