@@ -16,6 +16,7 @@ mod config_status;
 mod contracts;
 mod customizing;
 mod demo;
+mod engine;
 mod gap_fill;
 mod guard;
 mod guard_source;

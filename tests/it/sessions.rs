@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use agent_implement::domain::job::{Job, JobState, RunHandle, TimeoutReason};
 use agent_implement::domain::machine::HostKind;
-use agent_implement::domain::mapping::Mapping;
+use agent_implement::domain::mapping::{Mapping, SessionMode};
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Fault, MachineSnapshot, Vendor};
-use agent_implement::store::outbox;
+use agent_implement::store::{outbox, steps};
 
-use crate::world::{Engine, Gate, Making, World, mapping};
+use crate::world::{Engine, Gate, Making, World, default_script, mapping};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -132,18 +132,22 @@ async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
 
         let job = world.ended("ENG-1").await;
         assert_eq!(job.state, JobState::Completed, "{job:#?}");
-        assert!(job.pull.is_some());
         world
             .until("the machine is gone", || world.machines(host).len() == 1)
             .await;
         world.settled().await;
+        let pull = job.pull.unwrap();
         let told = world.told();
         assert_eq!(
-            told[0],
-            "Session machine created. Cloning repo and running setup..."
+            told[..4],
+            [
+                "Session machine created. Cloning repo and running setup...".to_owned(),
+                "Environment ready. Implementation is running...".to_owned(),
+                format!("Finished. PR #{} opened: {}", pull.number, pull.url),
+                format!("Pull request opened: [#{}]({})", pull.number, pull.url),
+            ]
         );
-        let last = told.last().unwrap();
-        assert!(is_duration(last), "{told:#?}");
+        assert!(is_duration(&told[4]) && told.len() == 5, "{told:#?}");
         let names: Vec<String> = [
             world.machines(HostKind::Vm),
             world.machines(HostKind::Local),
@@ -331,6 +335,8 @@ async fn a_session_has_an_hour_and_its_log_is_read_before_it_goes() {
             ]
         );
         assert_eq!(told[4], "Session machine cleaned up. Duration: 1h 0m 0s");
+        let log = world.admin("/api/log").await;
+        assert_eq!(log[0]["timeoutReason"], timeout.as_str());
         assert!(world.machines(host).is_empty());
         world.end().await;
     }
@@ -419,6 +425,58 @@ async fn a_service_that_comes_back_goes_on_with_the_machines_it_left() {
         })
         .await;
     world.stop().await;
+}
+
+/// The states of a job's steps, by name.
+fn steps(world: &World) -> Vec<(String, String)> {
+    let job = world.only_job().id;
+    let steps = world.app.store.read(|tx| steps::of_job(tx, &job)).unwrap();
+    steps
+        .into_iter()
+        .map(|step| (step.id, step.status))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_may_be_kept_for_a_person_until_its_time_is_over() {
+    let rows = [
+        (SessionMode::Interactive, default_script()),
+        (SessionMode::Hybrid, Script::new().pass([Step::Loop])),
+    ];
+    for (session_mode, script) in rows {
+        let world = World::made(Making {
+            mappings: vec![Mapping {
+                session_mode,
+                ..mapping()
+            }],
+            ..making(HostKind::Vm, Engine::by_hand())
+        })
+        .await;
+        world.script("ENG-1", script);
+        world.flag("ENG-1", "Add a feature");
+        world.turn().await;
+        world
+            .until("the session is kept", || {
+                steps(&world).contains(&("hold".to_owned(), "running".to_owned()))
+            })
+            .await;
+        let done = steps(&world);
+        let worked = done.iter().any(|(id, _)| id == "feedback-loop");
+        assert_eq!(worked, session_mode == SessionMode::Hybrid, "{done:#?}");
+        assert!(world.repo().pulls().is_empty());
+        world.turn().await;
+        assert!(world.only_job().is_active());
+        assert!(world.machine(HostKind::Vm).running);
+        world.wait(60 * MINUTE);
+        world.turn().await;
+        let timeout = TimeoutReason::MachineTimeout;
+        assert_eq!(
+            world.only_job().state,
+            JobState::TimedOut { reason: timeout }
+        );
+        assert!(world.machines(HostKind::Vm).is_empty());
+        world.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
