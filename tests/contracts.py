@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 
-CLOSED_PATHS = re.compile(r"/(?:\d+|[0-9a-f]{40})(?=/|$)")
+CLOSED_PATHS = re.compile(r"/(?:\d+|[0-9a-f]{14}|[0-9a-f]{40}|[0-9a-f]{64})(?=/|$)")
 
 
 def graphql(check, vendor, body):
@@ -63,7 +63,18 @@ def jira(check, request, headers):
     return check.validate_request("jira", request["method"], url, headers, request["body"])
 
 
-VENDORS = {"linear": linear, "github": github, "chat": chat, "jira": jira}
+def fly(check, request, headers):
+    url, headers = request["url"], dict(request["headers"])
+    return check.validate_request("fly", request["method"], url, headers, request["body"], strict=True)
+
+
+def docker(check, request, headers):
+    """The engine ignores what it does not know, so a misspelt limit would be none."""
+    url, headers = request["url"], dict(request["headers"])
+    return check.validate_request("docker", request["method"], url, headers, request["body"], strict=True)
+
+
+VENDORS = {"linear": linear, "github": github, "chat": chat, "jira": jira, "fly": fly, "docker": docker}
 
 
 def call(request):
@@ -72,7 +83,7 @@ def call(request):
         query = request["body"].get("query") or ""
         fields = re.findall(r"[{ ](?:\w+: )?(\w+)(?=\(|\s*\{)", query.split("{", 1)[-1])
         return f"{request['vendor']} {' '.join(query.split()[:1]).split('(')[0]} {fields[0] if fields else '?'}"
-    path = re.sub(r"^https://[^/]+", "", request["url"]).split("?")[0]
+    path = re.sub(r"^https?://[^/]+", "", request["url"]).split("?")[0]
     return f"{request['vendor']} {request['method']} {CLOSED_PATHS.sub('/N', path)}"
 
 

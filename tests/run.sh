@@ -57,6 +57,43 @@ if [ -f "$agents/installed.json" ]; then
     export AGENT_IMPLEMENT_AGENTS="$PWD/$agents"
 fi
 
+# A container engine for the story of a real container: the one that DOCKER_HOST or the usual socket
+# leads to, else Debian's, with folders and a socket of its own that are gone at the end.
+engine=target/engine
+stop_engine() {
+    [ -f "$engine/pid" ] && kill "$(cat "$engine/pid")" 2>/dev/null && wait 2>/dev/null
+    rm -rf "$engine" || true
+}
+reachable() { curl -sf --max-time 5 --unix-socket "${1#unix://}" http://engine/_ping >/dev/null 2>&1; }
+start_engine() {
+    stop_engine
+    mkdir -p "$engine"
+    # A socket's path must be short.
+    socket=$(mktemp -d)/engine.sock
+    trap 'stop_engine; rm -rf "$(dirname "$socket")"' EXIT
+    dockerd --data-root "$PWD/$engine/data" --exec-root "$PWD/$engine/exec" --pidfile "$PWD/$engine/pid" \
+        --host "unix://$socket" >"$engine/log" 2>&1 &
+    for _ in $(seq 60); do
+        reachable "$socket" && return
+        sleep 0.5
+    done
+    return 1
+}
+for host in "${DOCKER_HOST:-}" unix:///var/run/docker.sock; do
+    case $host in unix://*) reachable "$host" && export AGENT_IMPLEMENT_ENGINE="$host" && break ;; esac
+done
+if [ -z "${AGENT_IMPLEMENT_ENGINE:-}" ] && [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then
+    if ! command -v dockerd >/dev/null 2>&1; then
+        say "installing a container engine"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends docker.io iptables; } || true
+    fi
+    if command -v dockerd >/dev/null 2>&1 && start_engine; then
+        export AGENT_IMPLEMENT_ENGINE="unix://$socket"
+    fi
+fi
+[ -n "${AGENT_IMPLEMENT_ENGINE:-}" ] || echo "no container engine here: the test in a real container is skipped" >&2
+
 say "format"
 cargo fmt --all --check
 

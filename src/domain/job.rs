@@ -62,12 +62,12 @@ pub struct Job {
     /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,
+    /// Whether the session itself has told its ticket that it fails.
+    #[serde(default)]
+    pub failure_told: bool,
     /// When the session's machine was taken down.
     #[serde(default)]
     pub machine_gone_at: Option<Timestamp>,
-    /// Whether the session has told its ticket that it failed, so that its end need not.
-    #[serde(default)]
-    pub failure_told: bool,
     /// Whether the run's own result was accepted; its token is spent then.
     #[serde(default)]
     pub reported: bool,

@@ -204,8 +204,8 @@ pub(super) fn new_job(
         finished_at: None,
         usage: None,
         nonce_hash: None,
-        machine_gone_at: None,
         failure_told: false,
+        machine_gone_at: None,
         reported: false,
     }
 }

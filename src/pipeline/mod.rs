@@ -21,6 +21,7 @@ mod git;
 mod guard;
 mod handover;
 mod herald;
+mod hold;
 mod patch;
 mod patience;
 mod progress;

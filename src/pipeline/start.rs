@@ -20,6 +20,7 @@ use super::environment::Environment;
 use super::executor;
 use super::git::Git;
 use super::herald::Herald;
+use super::hold;
 use super::progress::Progress;
 use super::run::{Failure, Folders, Found, Run};
 use super::steps;
@@ -141,8 +142,13 @@ async fn see_through(
             return failed(phase, &failure);
         }
     };
+    let definition = hold::part_of(&run, definition);
     let ended = guarded(&mut run, &definition).await;
     let ended = ended.and_then(|()| delivered(&run));
+    let ended = match hold::why(&run, &ended) {
+        Some(kept) => hold::keep(&mut run, kept, ended).await,
+        None => ended,
+    };
     if !was_stopped(&ended) {
         steps::tear_down(&mut run).await;
     }
@@ -222,7 +228,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Ends when somebody asks the process to.
-async fn stopped() {
+pub(super) async fn stopped() {
     let asked = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     match asked {
         [Ok(mut terminate), Ok(mut interrupt)] => {
@@ -324,6 +330,7 @@ fn secrets(environment: &Environment, callback: Option<&Callback>) -> Vec<Secret
         .map(|(_, key)| key.clone())
         .chain(environment.workflow_token.clone())
         .chain(environment.nonce.clone())
+        .chain(environment.secrets.clone())
         .chain(
             callback
                 .into_iter()

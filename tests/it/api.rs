@@ -224,8 +224,8 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         finished_at: None,
         usage: None,
         nonce_hash: None,
-        machine_gone_at: None,
         failure_told: false,
+        machine_gone_at: None,
         reported: false,
     }
 }

@@ -16,7 +16,7 @@ use std::process::Command;
 use agent_implement::sandbox::Town;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Making, World};
 
 /// What must have been asked at least once for the check to be worth its name.
 const CALLS: &str = "\
@@ -74,6 +74,19 @@ jira GET /rest/api/N/issue/N/editmeta
 jira GET /rest/api/N/issue/createmeta/N/issuetypes
 chat POST /services/
 chat POST /workflows/
+fly GET /v1/apps/sandbox-sessions/machines
+fly POST /v1/apps/sandbox-sessions/machines
+fly GET /v1/apps/sandbox-sessions/machines/N
+fly POST /v1/apps/sandbox-sessions/machines/N/stop
+fly DELETE /v1/apps/sandbox-sessions/machines/N
+docker GET /containers/json
+docker POST /containers/create
+docker POST /images/create
+docker POST /containers/N/start
+docker GET /containers/N/json
+docker GET /containers/N/logs
+docker POST /containers/N/stop
+docker DELETE /containers/N
 ";
 
 /// The contracts' checker and the Python that runs it.
@@ -153,7 +166,11 @@ async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
     let Some(checker) = Checker::or_skip("the vendors' contracts") else {
         return;
     };
-    let world = World::start().await;
+    let world = World::made(Making {
+        hosts: true,
+        ..Making::default()
+    })
+    .await;
     let log = log_of_this_story();
     verbs::many_flagged_issues(&world);
     verbs::stories_on_a_bad_day(&world).await;
@@ -163,6 +180,7 @@ async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
     verbs::ask_the_ticketing_system(&world).await;
     verbs::ask_jira(&world).await;
     verbs::talk_to_both_chats(&world).await;
+    verbs::make_machines(&world).await;
     world.end().await;
 
     let expected = log.with_extension("expected");
@@ -266,6 +284,20 @@ fn a_request_outside_of_the_contracts_is_found() {
             &linear,
             json!({"text": "hello"}),
         ),
+        one(
+            "docker",
+            "POST",
+            "http://docker/containers/create?name=x",
+            &json!({"content-type": "application/json"}),
+            json!({"Image": "x", "HostConfig": {"ReadOnlyRootfs": true}}),
+        ),
+        one(
+            "fly",
+            "POST",
+            "https://api.machines.dev/v1/apps/a/machines",
+            &github,
+            json!({"config": {"image": "x", "restart": {"policy": "never"}}}),
+        ),
         one("post", "POST", "https://example.test", &linear, Value::Null),
     ];
     let good = one("github", "GET", &api("/repos/o/r"), &github, Value::Null);
@@ -300,6 +332,7 @@ fn the_contract_story_knows_every_verb_of_the_clients() {
         root.join("src/ticketing/mod.rs"),
         root.join("src/ticketing/jira/mod.rs"),
         root.join("src/chat.rs"),
+        root.join("src/runners/mod.rs"),
     ];
     let github = fs::read_dir(root.join("src/scm/github")).unwrap();
     sources.extend(github.map(|entry| entry.unwrap().path()));

@@ -21,6 +21,50 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
+/// What the sessions of a run in a machine tell, in order.
+const IN_SESSIONS: &[&[&str]] = &[
+    &[
+        "DEMO-1 gets a comment: Session machine created. Cloning repo and running setup...",
+        "DEMO-1 gets a comment: Environment ready. Implementation is running...",
+        "DEMO-1 gets a comment: Finished. PR #",
+        "DEMO-1 gets a comment: Pull request opened: ",
+        "DEMO-1 gets a comment: Session machine cleaned up. Duration: ",
+    ],
+    &[
+        "DEMO-3 gets a comment: Session machine created. Cloning repo and running setup...",
+        "DEMO-3 gets a comment: Environment ready. Implementation is running...",
+        "DEMO-3 gets a comment: Session failed: ",
+        "DEMO-3 gets a comment: 🔒 Blocked by security guardrail",
+        "DEMO-3 gets a comment: Session machine cleaned up. Duration: ",
+    ],
+];
+
+#[test]
+fn the_story_is_told_in_machines_and_in_containers_too() {
+    for runner in ["vm", "local"] {
+        let told = demo(&["--runner", runner]);
+        let said = text(&told.stdout);
+        assert_eq!(
+            (told.status.code(), text(&told.stderr)),
+            (Some(0), ""),
+            "{said}"
+        );
+        for chain in ON_BOTH.iter().chain(ON_LINEAR).chain(IN_SESSIONS) {
+            assert_chain(said, chain);
+        }
+    }
+}
+
+fn assert_chain(said: &str, chain: &[&str]) {
+    let mut rest = said;
+    for line in chain {
+        let Some((_, after)) = rest.split_once(line) else {
+            panic!("'{line}' does not stand in its place of\n{said}");
+        };
+        rest = after;
+    }
+}
+
 /// Chains of what is told, each in its order: on Linear,
 const ON_LINEAR: &[&[&str]] = &[
     &[
@@ -97,13 +141,7 @@ fn the_story_is_told_to_its_good_end_on_either_system() {
             "{said}"
         );
         for chain in ON_BOTH.iter().chain(words) {
-            let mut rest = said;
-            for line in *chain {
-                let Some((_, after)) = rest.split_once(line) else {
-                    panic!("'{line}' does not stand in its place of\n{said}");
-                };
-                rest = after;
-            }
+            assert_chain(said, chain);
         }
         assert!(!said.contains(others), "{others} is spoken of:\n{said}");
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
+use agent_implement::domain::job::{Job, JobState, RunHandle, TimeoutReason};
 use agent_implement::domain::report::FailureCode;
 use agent_implement::keys::run_token::Audience;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
@@ -11,7 +11,6 @@ use agent_implement::sandbox::{Fault, RunSnapshot, Ticket, Vendor};
 use agent_implement::store::{jobs, steps};
 use serde_json::{Value, json};
 
-use crate::api;
 use crate::world::{WORKFLOW, World, mapping};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -206,54 +205,6 @@ async fn a_run_that_its_host_timed_out_has_timed_out() {
     assert_eq!(job.state, timed_out(TimeoutReason::TimedOut));
     assert_eq!(job.conclusion.as_deref(), Some("timed_out"));
     world.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn machines_and_containers_have_an_hour() {
-    for (runner, run, reason) in [
-        (
-            RunnerKind::Vm,
-            RunHandle::Machine {
-                id: "m1".into(),
-                log_url: None,
-            },
-            TimeoutReason::MachineTimeout,
-        ),
-        (
-            RunnerKind::Local,
-            RunHandle::Container { id: "c1".into() },
-            TimeoutReason::ContainerTimeout,
-        ),
-    ] {
-        let world = flagged().await;
-        let issue = world.town.linear().issue("ENG-1").snapshot().unwrap();
-        let now = world.app.now();
-        let mut job = api::job(
-            "01SESSION",
-            agent_implement::domain::job::JobKind::Implementation,
-        );
-        job.issue.id = issue.id.as_str().into();
-        job.runner = runner;
-        job.run = Some(run);
-        job.minutes = 60;
-        job.state = JobState::Running;
-        (job.reserved_at, job.dispatched_at) = (now, Some(now));
-        let put = world.app.store.write(move |tx| jobs::put(tx, &job));
-        put.await.unwrap();
-        world.wait(60 * MINUTE - SECOND);
-        world.turn().await;
-        assert_eq!(world.job().state, JobState::Running, "{runner:?}");
-        world.wait(SECOND);
-        world.turn().await;
-        assert_eq!(world.job().state, timed_out(reason));
-        let log = world.admin("/api/log").await;
-        assert_eq!(log[0]["timeoutReason"], reason.as_str());
-        assert_eq!(
-            world.comments("ENG-1")[0],
-            "Implementation failed: the run exceeded its time budget of 60 minutes"
-        );
-        world.stop().await;
-    }
 }
 
 /// What becomes of a run that ended without having reported, when its report had time to come.

@@ -3,6 +3,7 @@
 //! A story ends with [`World::end`], which fails when anything is left undelivered, given up or
 //! running: what nobody looked at is a fault, too.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ use agent_implement::sandbox::{Dial, Repo, Town, TownOptions, Vendor};
 use agent_implement::store::{Store, StoreError, jobs, mappings, outbox};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -52,6 +54,8 @@ pub struct World {
     pub address: String,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// Ways in from elsewhere; gone with the world.
+    doors: Vec<Door>,
     dir: tempfile::TempDir,
 }
 
@@ -62,6 +66,10 @@ pub struct Making {
     pub without: &'static [&'static str],
     /// Flags beside it.
     pub flags: Vec<(&'static str, String)>,
+    /// Whether the town's hosts of session machines are configured.
+    pub hosts: bool,
+    /// Another address of this machine, from which the town and the service are seen by containers.
+    pub seen_from: Option<IpAddr>,
     pub engine: Engine,
     /// A folder of real agents, instead of the one that plays scripts.
     pub agents: Option<PathBuf>,
@@ -83,6 +91,8 @@ impl Default for Making {
             mappings: vec![mapping()],
             without: &[],
             flags: Vec::new(),
+            hosts: false,
+            seen_from: None,
             engine: Engine::Alive,
             agents: None,
         }
@@ -171,10 +181,14 @@ impl World {
             app,
             stop,
             tasks,
+            doors,
             dir,
             ..
         } = self;
         finish(&stop, tasks).await;
+        for door in doors {
+            door.shut().await;
+        }
         drop(app);
         Self::inhabit(town, dir, making).await
     }
@@ -182,6 +196,12 @@ impl World {
     async fn inhabit(town: Town, dir: tempfile::TempDir, making: Making) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
+        let mut doors = Vec::new();
+        if let Some(ip) = making.seen_from {
+            for port in [town.port(), listener.local_addr().unwrap().port()] {
+                doors.push(door((ip, port).into(), ([127, 0, 0, 1], port).into()).await);
+            }
+        }
         let store = opened(&dir.path().join("data")).await;
         let setting = Setting {
             clock: making.engine.clock(),
@@ -207,6 +227,7 @@ impl World {
             address,
             stop,
             tasks,
+            doors,
             dir,
         }
     }
@@ -420,6 +441,33 @@ impl Gate {
     }
 }
 
+/// A way in from elsewhere.
+struct Door(JoinHandle<()>);
+
+impl Door {
+    /// Closes it; its address is free then.
+    async fn shut(self) {
+        self.0.abort();
+        // Aborted is how it is meant to end.
+        let _ = self.0.await;
+    }
+}
+
+/// Passes on whatever comes to one address to another.
+async fn door(from: SocketAddr, to: SocketAddr) -> Door {
+    let listener = TcpListener::bind(from).await.unwrap();
+    Door(tokio::spawn(async move {
+        while let Ok((mut outside, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                if let Ok(mut inside) = TcpStream::connect(to).await {
+                    // Either side may go away at any time.
+                    let _ = copy_bidirectional(&mut outside, &mut inside).await;
+                }
+            });
+        }
+    }))
+}
+
 async fn finish(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
     let _ = stop.send(true);
     for task in tasks {
@@ -444,10 +492,14 @@ async fn opened(dir: &Path) -> Store {
 }
 
 fn configured(town: &Town, address: &str, making: &Making) -> Config {
+    let seen = |address: String| match making.seen_from {
+        Some(ip) => address.replace("127.0.0.1", &ip.to_string()),
+        None => address,
+    };
     let usual = [
         ("--admin-access-code", ACCESS_CODE.to_owned()),
         ("--runner-token-secret", TOKEN_SECRET.to_owned()),
-        ("--runner-callback-base-url", address.to_owned()),
+        ("--runner-callback-base-url", seen(address.to_owned())),
         ("--poll-interval-ms", "1000".to_owned()),
         ("--linear-api-key", town.linear().key()),
         ("--linear-api-url", town.linear_url()),
@@ -456,11 +508,23 @@ fn configured(town: &Town, address: &str, making: &Making) -> Config {
         ("--jira-api-token", town.jira().token().to_owned()),
         ("--github-app-id", town.github().app_id().to_string()),
         ("--github-app-private-key", app_key()),
-        ("--github-api-url", town.github_api_url()),
+        ("--github-api-url", seen(town.github_api_url())),
         ("--notify-webhook-url", town.chat_url()),
     ];
+    let hosts = [
+        ("--vm-sessions-token", town.machines().token().to_owned()),
+        ("--vm-sessions-app", town.machines().app().to_owned()),
+        ("--vm-api-url", town.machines_url()),
+        ("--docker-host", town.docker_socket()),
+        (
+            "--anthropic-api-key",
+            "sk-ant-canary-of-the-model".to_owned(),
+        ),
+    ];
+    let hosts = hosts.iter().filter(|_| making.hosts);
     let kept = usual
         .iter()
+        .chain(hosts)
         .filter(|(flag, _)| !making.without.contains(flag));
     let flags: Vec<&str> = kept
         .chain(&making.flags)
@@ -502,7 +566,7 @@ pub fn planning_mapping() -> Mapping {
 }
 
 /// What the agent does on a ticket without a script of its own.
-fn default_script() -> Script {
+pub fn default_script() -> Script {
     Script::new().pass([
         Step::Write {
             path: "feature.txt".into(),

@@ -46,8 +46,8 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         finished_at: None,
         usage: None,
         nonce_hash: None,
-        machine_gone_at: None,
         failure_told: false,
+        machine_gone_at: None,
         reported: false,
     }
 }
@@ -495,11 +495,73 @@ fn a_shadow_run_owes_nothing_but_its_own_end() {
         NOW,
     )
     .unwrap();
-    assert!(matches!(next.owed.effects[..], [Effect::EndRun { .. }]));
+    assert!(matches!(
+        next.owed.effects[..],
+        [Effect::DestroyMachine { issue: None, .. }]
+    ));
     assert_eq!(
         (next.owed.dedup, next.owed.breaker),
         (Dedup::Keep, Breaker::Nothing)
     );
+}
+
+#[test]
+fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
+    let begun = job(JobKind::Implementation, RunnerKind::Vm, JobState::Unknown);
+    let run = RunHandle::Machine {
+        id: "m1".into(),
+        log_url: Some("https://log".into()),
+    };
+    let started = Event::Started { run: Some(run) };
+    let next = advance(&begun, started, NOW).unwrap();
+    let said = ticket_says(&next.owed);
+    assert!(said[0].starts_with("Session machine created. "), "{said:?}");
+    assert!(said[0].ends_with("[log](https://log)"), "{said:?}");
+
+    let hour = Duration::from_secs(u64::from(begun.minutes) * 60);
+    let later = NOW + hour;
+    let next = advance(&next.job, Event::TimePassed, later).unwrap();
+    let order: Vec<&str> = next.owed.effects.iter().map(Effect::name).collect();
+    assert_eq!(
+        order,
+        [
+            "comment on ticket",
+            "move marker",
+            "comment on ticket",
+            "log excerpt on ticket",
+            "end run",
+            "chat message",
+            "destroy machine",
+        ]
+    );
+    let lanes: Vec<String> = next.owed.effects.iter().map(Effect::lane).collect();
+    assert_eq!(lanes[3], lanes[6], "one waits for the other");
+    assert_ne!(lanes[3], lanes[4], "it is stopped at once");
+
+    let gone = advance(&next.job, Event::MachineGone, later).unwrap();
+    let said = ticket_says(&gone.owed);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("Session machine cleaned up. Duration: "));
+    let again = advance(&gone.job, Event::MachineGone, later);
+    assert_eq!(again, Err(Refusal::NothingNew));
+}
+
+#[test]
+fn a_failure_that_the_session_told_is_not_told_again() {
+    for (failure_told, count) in [(false, 2), (true, 1)] {
+        let mut job = job(
+            JobKind::Implementation,
+            RunnerKind::Local,
+            JobState::Running,
+        );
+        job.run = Some(RunHandle::Container { id: "c1".into() });
+        job.failure_told = failure_told;
+        let event = Event::ResultReported {
+            report: report(Outcome::Failure),
+        };
+        let next = advance(&job, event, NOW).unwrap();
+        assert_eq!(ticket_says(&next.owed).len(), count);
+    }
 }
 
 fn any_state() -> impl Strategy<Value = JobState> {
@@ -616,6 +678,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             }
         ),
         Just(Event::RunMissing),
+        Just(Event::MachineGone),
         Just(Event::TimePassed),
         Just(Event::Destroyed { by: "op".into() }),
         Just(Event::IssueClosed),
@@ -644,9 +707,14 @@ proptest! {
         let now = NOW + Duration::from_secs(seconds);
         let Ok(next) = advance(&job, event.clone(), now) else { return Ok(()) };
         prop_assert!(rank(&next.job.state) >= rank(&job.state), "a job never goes back");
+        if event == Event::MachineGone {
+            prop_assert_eq!(&next.job.state, &job.state, "it says nothing about the run");
+            prop_assert!(next.owed.effects.len() <= 1);
+            return Ok(());
+        }
         if !job.is_active() {
             prop_assert_eq!(&next.job.state, &job.state, "a terminal state never changes");
-            let only_its_end = next.owed.effects.iter().all(|effect| matches!(effect, Effect::EndRun { .. }));
+            let only_its_end = next.owed.effects.iter().all(|effect| matches!(effect, Effect::EndRun { .. } | Effect::DestroyMachine { .. }));
             prop_assert!(only_its_end);
         }
         prop_assert_eq!(next.job.finished_at.is_some(), job.finished_at.is_some() || (job.is_active() && !next.job.is_active()));

@@ -8,7 +8,7 @@ use crate::domain::effect::RunBrief;
 use crate::domain::ids::JobId;
 use crate::domain::job::{Job, RunHandle};
 use crate::domain::machine::{
-    HostKind, Machine, MachineRef, MachineSpec, Stamps, Variables, machine_name,
+    HostKind, Machine, MachineRef, MachineSpec, Stage, Stamps, Variables, machine_name,
     session_environment,
 };
 use crate::domain::transition::{Cause, Event};
@@ -32,8 +32,9 @@ impl From<SessionError> for Failure {
     }
 }
 
-/// Makes the job's machine, unless an earlier try may have: then it is looked for by its stamp. The
-/// name alone keeps a second one from being made.
+/// Makes the job's machine, unless an earlier try may have: then it is looked for by its stamp. One
+/// that was made and not started goes through its making again: its name keeps a second one from
+/// being made.
 pub(super) async fn start(
     app: &App,
     errand: &Errand,
@@ -43,6 +44,7 @@ pub(super) async fn start(
 ) -> Result<Acted, Failure> {
     if errand.unsure_since.is_some()
         && let Some(machine) = app.sessions.find(host, &job.id).await?
+        && machine.state.stage() != Stage::Coming
     {
         return Ok(started(job, &machine));
     }

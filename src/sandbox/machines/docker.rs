@@ -151,7 +151,16 @@ impl DockerEngine {
             return refused(400, "invalid JSON");
         };
         let image = body["Image"].as_str().unwrap_or_default().to_owned();
-        if !lock(&self.images).here.contains(&image) {
+        let tag = image
+            .rsplit('/')
+            .next()
+            .is_some_and(|name| name.contains(':'));
+        let full = if tag {
+            image.clone()
+        } else {
+            format!("{image}:latest")
+        };
+        if !lock(&self.images).here.contains(&full) {
             return refused(404, &format!("No such image: {image}"));
         }
         let name = request.param("name").unwrap_or_default();

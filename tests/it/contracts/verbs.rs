@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use agent_implement::chat::{Chat, ChatKind};
 use agent_implement::domain::effect::ChatMessage;
-use agent_implement::domain::ids::Repo;
+use agent_implement::domain::ids::{JobId, Repo};
 use agent_implement::domain::issue::{IssueRef, System};
+use agent_implement::domain::machine::{HostKind, MachineSpec, Stamps, machine_name};
 use agent_implement::domain::mapping::{Mapping, Ticketing};
 use agent_implement::domain::run_config::Inputs;
 use agent_implement::domain::secret::Secret;
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
+use agent_implement::runners::Start;
 use agent_implement::sandbox::{CheckReport, Dial, Fault, Means, Vendor};
 use agent_implement::scm::{
     Credentials, DispatchError, GitHub, NewCommit, NewPull, Pull, RepoPurpose, RunLog, TreeContent,
@@ -421,5 +423,47 @@ pub async fn talk_to_both_chats(world: &World) {
         for message in [&message, &bare] {
             chat.post(message).await.unwrap();
         }
+    }
+}
+
+/// Machines and containers from their making to their end.
+pub async fn make_machines(world: &World) {
+    let sessions = &world.app.sessions;
+    world.town.docker().publish("acme/runner:1");
+    for host in [HostKind::Vm, HostKind::Local] {
+        let job = JobId::from("01JMACHINE");
+        let spec = MachineSpec {
+            name: machine_name(&job),
+            image: "acme/runner:1".to_owned(),
+            cpus: 2,
+            memory_mb: 512,
+            environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
+            stamps: Stamps {
+                instance: sessions.instance().to_owned(),
+                job: job.clone(),
+                issue: Some("ENG-1".into()),
+                team: Some("ENG".into()),
+                repo: Some(shop()),
+                expires_at: Some(Timestamp::EPOCH),
+            },
+        };
+        let made = async || match sessions.start(host, &spec).await.unwrap() {
+            Start::Made(machine) => machine,
+            other => panic!("{other:?}"),
+        };
+        let machine = made().await;
+        assert_eq!(made().await.id, machine.id, "the name is taken by our own");
+        assert_eq!(sessions.list(host).await.unwrap().len(), 1);
+        let found = sessions.find(host, &job).await.unwrap().unwrap();
+        let machine = found.reference();
+        let shown = sessions.inspect(&machine).await.unwrap().unwrap();
+        assert_eq!((&shown.name, &shown.stamps), (&spec.name, &spec.stamps));
+        sessions.stop(&machine).await.unwrap();
+        sessions.log_tail(&machine).await.unwrap();
+        for _ in 0..2 {
+            sessions.destroy(&machine).await.unwrap();
+        }
+        assert_eq!(sessions.inspect(&machine).await.unwrap(), None);
+        assert_eq!(sessions.log_tail(&machine).await.unwrap(), None);
     }
 }

@@ -1,0 +1,550 @@
+//! Runs in machines and containers: from the ticket to the pull request, and every way in which a
+//! machine lets its run down.
+
+use std::time::Duration;
+
+use agent_implement::domain::job::{Job, JobState, RunHandle, TimeoutReason};
+use agent_implement::domain::machine::HostKind;
+use agent_implement::domain::mapping::{Mapping, SessionMode};
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Fault, MachineSnapshot, Vendor};
+use agent_implement::store::{outbox, steps};
+
+use crate::world::{Engine, Gate, Making, World, default_script, mapping};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOSTS: [HostKind; 2] = [HostKind::Vm, HostKind::Local];
+
+/// A world whose runs execute at this host.
+fn making(host: HostKind, engine: Engine) -> Making {
+    Making {
+        hosts: true,
+        flags: vec![("--runner-mode", host.as_str().to_owned())],
+        engine,
+        ..Making::default()
+    }
+}
+
+impl World {
+    /// The machines at this host, whoever made them.
+    fn machines(&self, host: HostKind) -> Vec<MachineSnapshot> {
+        match host {
+            HostKind::Vm => self.town.machines().all(),
+            HostKind::Local => self.town.docker().all(),
+        }
+    }
+
+    /// The one machine that is ours.
+    fn machine(&self, host: HostKind) -> MachineSnapshot {
+        let mut ours = self.machines(host);
+        ours.retain(|machine| !machine.stamps.is_empty());
+        assert_eq!(ours.len(), 1, "{ours:#?}");
+        ours.remove(0)
+    }
+
+    fn kill(&self, host: HostKind, id: &str) {
+        match host {
+            HostKind::Vm => self.town.machines().kill(id),
+            HostKind::Local => self.town.docker().kill(id),
+        }
+    }
+
+    fn faults_of(&self, host: HostKind) -> &agent_implement::sandbox::Faults {
+        self.town.faults(match host {
+            HostKind::Vm => Vendor::Fly,
+            HostKind::Local => Vendor::Docker,
+        })
+    }
+
+    fn only_job(&self) -> Job {
+        let jobs = self.jobs("ENG-1");
+        assert_eq!(jobs.len(), 1, "{jobs:#?}");
+        jobs.into_iter().next().unwrap()
+    }
+
+    /// What the ticket was told, without the times.
+    fn told(&self) -> Vec<String> {
+        let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
+        self.comments("ENG-1").into_iter().map(first).collect()
+    }
+}
+
+fn is_duration(comment: &str) -> bool {
+    comment
+        .strip_prefix("Session machine cleaned up. Duration: ")
+        .is_some_and(|lived| lived.ends_with('s'))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_becomes_a_pull_request_in_a_machine_of_either_kind() {
+    for host in HOSTS {
+        let world = World::made(Making {
+            mappings: vec![Mapping {
+                machine_memory_mb: 300,
+                machine_cpus: 1,
+                extra_env: [
+                    ("SESSION_NONCE".to_owned(), "stolen".to_owned()),
+                    ("GREETING".to_owned(), "hello".to_owned()),
+                ]
+                .into(),
+                ..mapping()
+            }],
+            ..making(host, Engine::Alive)
+        })
+        .await;
+        let foreign = [("agent_implement_instance", "somebody-else")];
+        world.town.machines().plant("f1", "foreign", &foreign);
+        world.town.docker().plant("f2", "foreign", &foreign);
+        let gate = Gate::of(&world);
+        world.script(
+            "ENG-1",
+            Script::new().pass([
+                gate.wait(),
+                Step::Write {
+                    path: "feature.txt".into(),
+                    content: "done\n".into(),
+                },
+            ]),
+        );
+        world.flag("ENG-1", "Add a feature");
+        world
+            .until("the run is at work", || {
+                let jobs = world.jobs("ENG-1");
+                jobs.first()
+                    .is_some_and(|job| job.state == JobState::Running)
+            })
+            .await;
+        let job = world.only_job();
+        let mut ours = world.machines(host);
+        ours.retain(|machine| machine.name != "foreign");
+        assert_eq!(ours.len(), 1);
+        let machine = ours.remove(0);
+        assert_stamped(&machine, &job);
+        assert_given(&machine, &job);
+        match host {
+            HostKind::Vm => assert_one_shot(&machine),
+            HostKind::Local => assert_shut_in(&machine),
+        }
+        let handle = job.run.as_ref().and_then(RunHandle::machine).unwrap();
+        assert_eq!((handle.host, &handle.id), (host, &machine.id));
+        gate.open();
+
+        let job = world.ended("ENG-1").await;
+        assert_eq!(job.state, JobState::Completed, "{job:#?}");
+        world
+            .until("the machine is gone", || world.machines(host).len() == 1)
+            .await;
+        world.settled().await;
+        let pull = job.pull.unwrap();
+        let told = world.told();
+        assert_eq!(
+            told[..4],
+            [
+                "Session machine created. Cloning repo and running setup...".to_owned(),
+                "Environment ready. Implementation is running...".to_owned(),
+                format!("Finished. PR #{} opened: {}", pull.number, pull.url),
+                format!("Pull request opened: [#{}]({})", pull.number, pull.url),
+            ]
+        );
+        assert!(is_duration(&told[4]) && told.len() == 5, "{told:#?}");
+        let names: Vec<String> = [
+            world.machines(HostKind::Vm),
+            world.machines(HostKind::Local),
+        ]
+        .concat()
+        .into_iter()
+        .map(|machine| machine.name)
+        .collect();
+        assert_eq!(names, ["foreign", "foreign"]);
+        world.end().await;
+    }
+}
+
+fn assert_stamped(machine: &MachineSnapshot, job: &Job) {
+    assert_eq!(
+        machine.name,
+        format!("agent-{}", job.id.as_str().to_lowercase())
+    );
+    let stamp = |name: &str| machine.stamps[&format!("agent_implement_{name}")].clone();
+    assert_eq!(stamp("dispatch"), job.id.as_str());
+    assert_eq!(stamp("issue"), "ENG-1");
+    assert_eq!(stamp("repo"), "acme/shop");
+    let nonce = &machine.env["SESSION_NONCE"];
+    let public = format!("{:?} {}", machine.stamps, machine.name);
+    assert!(!public.contains(nonce) && !public.contains("sk-ant"));
+}
+
+/// What the session was handed, and what it was not.
+fn assert_given(machine: &MachineSnapshot, job: &Job) {
+    let env = &machine.env;
+    assert_ne!(
+        env["SESSION_NONCE"], "stolen",
+        "a mapping overrides nothing of ours"
+    );
+    let hash = agent_implement::keys::sha256_hex(&env["SESSION_NONCE"]);
+    assert_eq!(job.nonce_hash.as_deref(), Some(hash.as_str()));
+    assert_eq!(env["GREETING"], "hello");
+    assert_eq!(env["ANTHROPIC_API_KEY"], "sk-ant-canary-of-the-model");
+    assert_eq!(env["GITHUB_REPOSITORY"], "acme/shop");
+    let mut names: Vec<&str> = env.keys().map(String::as_str).collect();
+    names.retain(|name| *name != "HOME");
+    assert_eq!(
+        names,
+        [
+            "ANTHROPIC_API_KEY",
+            "GITHUB_API_URL",
+            "GITHUB_REF_NAME",
+            "GITHUB_REPOSITORY",
+            "GITHUB_SERVER_URL",
+            "GREETING",
+            "RUN_CONFIG",
+            "SESSION_NONCE",
+            "SESSION_SECRETS",
+            "SESSION_VARIABLES",
+        ]
+    );
+    for theirs in ["lin_api_sandbox", "PRIVATE KEY", "jira-api-token"] {
+        assert!(!format!("{env:?}").contains(theirs), "{theirs}");
+    }
+}
+
+fn assert_one_shot(machine: &MachineSnapshot) {
+    let config = &machine.config["config"];
+    assert_eq!(config["restart"]["policy"], "no");
+    assert_eq!(config["auto_destroy"], false);
+    assert_eq!(config["guest"]["cpu_kind"], "shared");
+    assert_eq!(config["guest"]["cpus"], 1);
+    assert_eq!(config["guest"]["memory_mb"], 512, "rounded up");
+    assert_eq!(machine.config["region"], "iad");
+    assert_eq!(machine.image, "ghcr.io/acme/agent-implement-runner:latest");
+}
+
+fn assert_shut_in(container: &MachineSnapshot) {
+    let host = &container.config["HostConfig"];
+    assert_eq!(host["ReadonlyRootfs"], true);
+    assert_eq!(host["CapDrop"][0], "ALL");
+    assert_eq!(host["SecurityOpt"][0], "no-new-privileges");
+    assert_eq!(host["Memory"], 512 << 20);
+    assert_eq!(host["MemorySwap"], host["Memory"]);
+    assert_eq!(host["NanoCpus"], 1_000_000_000);
+    assert!(host["PidsLimit"].as_u64().is_some_and(|limit| limit > 0));
+    assert!(host["Tmpfs"]["/tmp"].is_string());
+    for open in ["Binds", "Mounts", "Devices", "CapAdd"] {
+        assert!(host[open].is_null(), "{open}");
+    }
+    assert_eq!(container.config["User"], "1000:1000");
+    assert_eq!(container.image, "agent-implement-runner:local");
+}
+
+/// Flagged, dispatched, and held at work by a script that never ends.
+async fn at_work(host: HostKind) -> World {
+    let world = World::made(making(host, Engine::by_hand())).await;
+    world.script("ENG-1", Script::new().pass([Step::Hang]));
+    world.flag("ENG-1", "Add a feature");
+    world.turn().await;
+    world
+        .until("the machine runs", || {
+            let machine = world.machine(host);
+            let log = match host {
+                HostKind::Vm => world.town.machines().log(&machine.id),
+                HostKind::Local => world.town.docker().log(&machine.id),
+            };
+            machine.running && !log.is_empty()
+        })
+        .await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_ends_without_a_word_is_judged_after_a_grace_and_taken_down() {
+    for host in HOSTS {
+        for out_of_memory in [false, true] {
+            let world = at_work(host).await;
+            let id = world.machine(host).id;
+            match (host, out_of_memory) {
+                (_, false) => world.kill(host, &id),
+                (HostKind::Vm, true) => world.town.machines().starve(&id),
+                (HostKind::Local, true) => world.town.docker().starve(&id),
+            }
+            world.turn().await;
+            assert!(world.only_job().is_active(), "its report may still come");
+            world.wait(2 * MINUTE - SECOND);
+            world.turn().await;
+            assert!(world.only_job().is_active());
+            world.wait(SECOND);
+            world.turn().await;
+            let how = if out_of_memory {
+                "out of memory"
+            } else {
+                "exit code 137"
+            };
+            let reason = format!("the session ended with {how} and reported no result");
+            let label = match host {
+                HostKind::Vm => "session_failed",
+                HostKind::Local => "container_failed",
+            };
+            let told = world.told();
+            assert_eq!(
+                told[..4],
+                [
+                    "Session machine created. Cloning repo and running setup...".to_owned(),
+                    format!("Session failed: {reason}. Machine will be cleaned up."),
+                    format!("Implementation failed: {reason}"),
+                    format!("Log excerpt (`{label}`)"),
+                ]
+            );
+            assert!(is_duration(&told[4]), "{told:#?}");
+            assert!(world.machines(host).is_empty());
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_an_hour_and_its_log_is_read_before_it_goes() {
+    for (host, timeout, label) in [
+        (
+            HostKind::Vm,
+            TimeoutReason::MachineTimeout,
+            "machine_timeout",
+        ),
+        (
+            HostKind::Local,
+            TimeoutReason::ContainerTimeout,
+            "container_timeout",
+        ),
+    ] {
+        let world = at_work(host).await;
+        world.wait(60 * MINUTE - SECOND);
+        world.turn().await;
+        assert!(world.only_job().is_active());
+        world.wait(SECOND);
+        world.turn().await;
+        assert_eq!(
+            world.only_job().state,
+            JobState::TimedOut { reason: timeout }
+        );
+        let told = world.told();
+        assert_eq!(
+            told[1..4],
+            [
+                "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.".to_owned(),
+                "Implementation failed: the run exceeded its time budget of 60 minutes".to_owned(),
+                format!("Log excerpt (`{label}`)"),
+            ]
+        );
+        assert_eq!(told[4], "Session machine cleaned up. Duration: 1h 0m 0s");
+        let log = world.admin("/api/log").await;
+        assert_eq!(log[0]["timeoutReason"], timeout.as_str());
+        assert!(world.machines(host).is_empty());
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_vanishes_ends_its_run() {
+    for host in HOSTS {
+        let world = at_work(host).await;
+        let id = world.machine(host).id;
+        match host {
+            HostKind::Vm => world.town.machines().lose(&id),
+            HostKind::Local => world.town.docker().lose(&id),
+        }
+        world.turn().await;
+        world.wait(2 * MINUTE);
+        world.turn().await;
+        let told = world.told();
+        let reason = "the session ended with its machine gone and reported no result";
+        assert_eq!(told[2], format!("Implementation failed: {reason}"));
+        assert!(is_duration(&told[3]), "there is no log to show: {told:#?}");
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_whose_making_was_not_heard_of_is_adopted() {
+    for (host, lost) in [
+        (HostKind::Vm, vec!["POST /v1/apps"]),
+        (HostKind::Local, vec!["/containers/create", "/start"]),
+    ] {
+        let world = World::made(making(host, Engine::Alive)).await;
+        for call in lost {
+            world.faults_of(host).next_on(call, Fault::DropAfter);
+        }
+        world.flag("ENG-1", "Add a feature");
+        world
+            .until("the machine is known", || {
+                let jobs = world.jobs("ENG-1");
+                jobs.first().is_some_and(|job| job.run.is_some())
+            })
+            .await;
+        assert_eq!(world.faults_of(host).pending(), 0);
+        assert!(world.machines(host).len() <= 1);
+        let job = world.ended("ENG-1").await;
+        assert_eq!(job.state, JobState::Completed);
+        assert_eq!(world.jobs("ENG-1").len(), 1);
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_comes_back_goes_on_with_the_machines_it_left() {
+    let host = HostKind::Local;
+    let world = World::made(making(host, Engine::Alive)).await;
+    let gate = Gate::of(&world);
+    world.script(
+        "ENG-1",
+        Script::new().pass([
+            gate.wait(),
+            Step::Write {
+                path: "a.txt".into(),
+                content: "a\n".into(),
+            },
+        ]),
+    );
+    world.flag("ENG-1", "Add a feature");
+    world
+        .until("the run is at work", || {
+            let jobs = world.jobs("ENG-1");
+            jobs.first()
+                .is_some_and(|job| job.state == JobState::Running)
+        })
+        .await;
+    let before = world.machine(host).id;
+    let again = Making {
+        mappings: Vec::new(),
+        ..making(host, Engine::Alive)
+    };
+    let world = world.restarted(again).await;
+    assert_eq!(world.machine(host).id, before);
+    world.kill(host, &before);
+    world
+        .until("its end is seen", || {
+            world.only_job().run_ended_at.is_some()
+        })
+        .await;
+    world.stop().await;
+}
+
+/// The states of a job's steps, by name.
+fn steps(world: &World) -> Vec<(String, String)> {
+    let job = world.only_job().id;
+    let steps = world.app.store.read(|tx| steps::of_job(tx, &job)).unwrap();
+    steps
+        .into_iter()
+        .map(|step| (step.id, step.status))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_may_be_kept_for_a_person_until_its_time_is_over() {
+    let rows = [
+        (SessionMode::Interactive, default_script()),
+        (SessionMode::Hybrid, Script::new().pass([Step::Loop])),
+    ];
+    for (session_mode, script) in rows {
+        let world = World::made(Making {
+            mappings: vec![Mapping {
+                session_mode,
+                ..mapping()
+            }],
+            ..making(HostKind::Vm, Engine::by_hand())
+        })
+        .await;
+        world.script("ENG-1", script);
+        world.flag("ENG-1", "Add a feature");
+        world.turn().await;
+        world
+            .until("the session is kept", || {
+                steps(&world).contains(&("hold".to_owned(), "running".to_owned()))
+            })
+            .await;
+        let done = steps(&world);
+        let worked = done.iter().any(|(id, _)| id == "feedback-loop");
+        assert_eq!(worked, session_mode == SessionMode::Hybrid, "{done:#?}");
+        assert!(world.repo().pulls().is_empty());
+        world.turn().await;
+        assert!(world.only_job().is_active());
+        assert!(world.machine(HostKind::Vm).running);
+        world.wait(60 * MINUTE);
+        world.turn().await;
+        let timeout = TimeoutReason::MachineTimeout;
+        assert_eq!(
+            world.only_job().state,
+            JobState::TimedOut { reason: timeout }
+        );
+        assert!(world.machines(HostKind::Vm).is_empty());
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_room_is_asked_again_and_told_of_when_that_lasts() {
+    let world = World::made(making(HostKind::Vm, Engine::by_hand())).await;
+    world.town.machines().full(true);
+    world.flag("ENG-1", "Add a feature");
+    world.turn().await;
+    assert_eq!(world.only_job().state, JobState::Unknown);
+    let owed = world.app.store.read(outbox::pending).unwrap();
+    let error = owed[0].last_error.clone().unwrap();
+    assert!(
+        error.contains("no room for the machine: could not reserve"),
+        "{error}"
+    );
+    assert!(owed[0].unsure_since.is_none(), "nothing was made");
+
+    world.town.machines().full(false);
+    world.wait(MINUTE);
+    world.turn().await;
+    assert!(world.only_job().dispatched_at.is_some());
+    world.kill(HostKind::Vm, &world.machine(HostKind::Vm).id);
+    world.turn().await;
+    world.wait(2 * MINUTE);
+    world.turn().await;
+
+    world.town.machines().full(true);
+    world.flag("ENG-2", "Add another");
+    world.turn().await;
+    world.wait(31 * MINUTE);
+    world.turn().await;
+    let job = world.jobs("ENG-2").pop().unwrap();
+    assert_eq!(job.state.status(), "failed");
+    let told = world.comments("ENG-2");
+    assert!(told[0].starts_with("Implementation failed: the run could not be dispatched: the host has no room for the machine: could not reserve resource"), "{told:#?}");
+    assert_eq!(told.len(), 1, "no machine, no session: {told:#?}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_fetched_when_it_is_not_there() {
+    let host = HostKind::Local;
+    let image = |image: &str| {
+        let mut made = making(host, Engine::by_hand());
+        made.flags.push(("--local-runner-image", image.to_owned()));
+        made
+    };
+    let world = World::made(image("localhost:5000/acme/runner")).await;
+    world
+        .town
+        .docker()
+        .publish("localhost:5000/acme/runner:latest");
+    world.flag("ENG-1", "Add a feature");
+    world.turn().await;
+    let container = world.machine(host);
+    assert_eq!(container.image, "localhost:5000/acme/runner");
+    world.stop().await;
+
+    let world = World::made(image("acme/nowhere:1")).await;
+    world.flag("ENG-1", "Add a feature");
+    world.turn().await;
+    assert_eq!(world.only_job().state.status(), "failed");
+    let told = world.told();
+    assert_eq!(
+        told,
+        [
+            "Implementation failed: the run could not be dispatched: the image acme/nowhere:1 is not there and could not be fetched: pull access denied for acme/nowhere:1, repository does not exist"
+        ]
+    );
+    world.end().await;
+}
