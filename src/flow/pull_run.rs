@@ -51,7 +51,7 @@ pub(super) fn reserve(
         return Ok(None);
     };
     let issue = &named.issue;
-    let earlier = jobs::of_issue(tx, &issue.id)?;
+    let earlier = dispatch::of_issue(tx, &issue.id)?;
     let job = Job {
         branch: opened.branch.clone(),
         pull: opened.pull.clone(),
