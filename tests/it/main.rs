@@ -16,6 +16,7 @@ mod config_status;
 mod contracts;
 mod customizing;
 mod demo;
+mod follow_up;
 mod gap_fill;
 mod guard;
 mod guard_source;
@@ -31,6 +32,7 @@ mod review;
 mod run_failures;
 mod templates;
 mod watching;
+mod webhooks;
 
 mod admin_reads;
 mod auth;
