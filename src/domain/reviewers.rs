@@ -165,7 +165,10 @@ mod tests {
     fn an_app_counts_when_it_is_named() {
         let named = Reviewers::default().with(&ReviewInputs {
             review_providers: Some(vec![CLAUDE_CODE_REVIEW.to_owned()]),
-            review_check_names: Some(vec!["CodeRabbit@coderabbitai".to_owned(), "lint".to_owned()]),
+            review_check_names: Some(vec![
+                "CodeRabbit@coderabbitai".to_owned(),
+                "lint".to_owned(),
+            ]),
             ..ReviewInputs::default()
         });
         assert!(named.count("claude") && named.count("coderabbitai"));

@@ -16,9 +16,7 @@ use crate::domain::time::Timestamp;
 use crate::keys::sha256_hex;
 use crate::scm::webhook::{Merged, Said, WebhookEvent};
 use crate::scm::{Conversation, PullState, Spoken};
-use crate::store::{
-    Rows, StoreResult, WriteTx, dedup, deliveries, findings, jobs, mappings,
-};
+use crate::store::{Rows, StoreResult, WriteTx, dedup, deliveries, findings, jobs, mappings};
 
 use super::gap_fill;
 
@@ -184,12 +182,7 @@ fn take_back(
     Ok(())
 }
 
-fn reopen(
-    tx: &WriteTx<'_>,
-    pull: &PullId,
-    ids: &[u64],
-    now: Timestamp,
-) -> StoreResult<Received> {
+fn reopen(tx: &WriteTx<'_>, pull: &PullId, ids: &[u64], now: Timestamp) -> StoreResult<Received> {
     let mut received = Received::Acknowledged;
     for (key, finding) in findings::of_pull(tx, pull)? {
         let is_meant = finding.remark.source == Source::ReviewComment
@@ -271,11 +264,7 @@ fn note_merge(tx: &WriteTx<'_>, merged: Merged, now: Timestamp) -> StoreResult<R
 
 /// The pull request is over: nothing that waits is done any more, and a merge lets the ticket go. The
 /// ticket itself is left as it is. False when all that is known.
-pub(super) fn close(
-    tx: &WriteTx<'_>,
-    pull: &PullId,
-    standing: PullStanding,
-) -> StoreResult<bool> {
+pub(super) fn close(tx: &WriteTx<'_>, pull: &PullId, standing: PullStanding) -> StoreResult<bool> {
     let mut row = findings::pull(tx, pull)?;
     take_back(tx, pull, |_| true)?;
     for (key, command) in findings::commands(tx, pull)? {
@@ -335,12 +324,7 @@ pub(super) fn reconcile(
 }
 
 /// Whether it was news.
-fn compare(
-    tx: &WriteTx<'_>,
-    pull: &PullId,
-    spoken: &Spoken,
-    now: Timestamp,
-) -> StoreResult<bool> {
+fn compare(tx: &WriteTx<'_>, pull: &PullId, spoken: &Spoken, now: Timestamp) -> StoreResult<bool> {
     let remark = &spoken.remark;
     if !spoken.stands {
         take_back(tx, pull, |known| {
@@ -374,11 +358,9 @@ fn is_answered(
         return Ok(true);
     }
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
-    Ok(of_pull
-        .iter()
-        .any(|job| {
-            job.kind == JobKind::GapFill && job.reserved_at + CLOCK_SKEW >= remark.created_at
-        }))
+    Ok(of_pull.iter().any(|job| {
+        job.kind == JobKind::GapFill && job.reserved_at + CLOCK_SKEW >= remark.created_at
+    }))
 }
 
 /// After a follow-up has ended: what it was given is resolved, or waits for the next. Answers how

@@ -84,12 +84,7 @@ async fn tracked(app: &App) -> StoreResult<Tracked> {
         .await
 }
 
-async fn look(
-    app: &App,
-    github: &GitHub,
-    pull: &PullId,
-    updated_at: Timestamp,
-) -> StoreResult<()> {
+async fn look(app: &App, github: &GitHub, pull: &PullId, updated_at: Timestamp) -> StoreResult<()> {
     let seen = match github.conversation(pull).await {
         Ok(seen) => seen,
         Err(error) => {
@@ -127,7 +122,9 @@ async fn end(app: &App, github: &GitHub, pull: &PullId) -> StoreResult<()> {
         }
     };
     let place = pull.clone();
-    let closed = app.store.write(move |tx| close(tx, &place, standing.clone()));
+    let closed = app
+        .store
+        .write(move |tx| close(tx, &place, standing.clone()));
     if closed.await? {
         app.healing.closed(pull);
     }

@@ -69,13 +69,9 @@ pub async fn run(app: App, stop: Stop) {
         stop.clone(),
         || follow_up::once(&app),
     );
-    let healing = task::repeat(
-        "heal",
-        app.pace.heal,
-        &app.bells.heal,
-        stop.clone(),
-        || heal::once(&app),
-    );
+    let healing = task::repeat("heal", app.pace.heal, &app.bells.heal, stop.clone(), || {
+        heal::once(&app)
+    });
     let delivering = deliver::run(app.clone(), stop.clone());
     tokio::join!(polling, watching, following_up, healing, delivering);
 }

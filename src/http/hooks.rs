@@ -22,8 +22,8 @@ use super::parts::{
 use crate::app::App;
 use crate::domain::secret::Secret;
 use crate::flow::feedback::{self, Received};
-use crate::keys::signature::is_signed;
 use crate::keys::sha256_hex;
+use crate::keys::signature::is_signed;
 use crate::scm::webhook;
 
 /// Longest delivery id that is kept as it is; the host's are GUIDs.
@@ -78,9 +78,11 @@ async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiR
         // The same bytes are the same delivery.
         _ => format!("sha256:{}", sha256_hex(&String::from_utf8_lossy(&body))),
     };
-    Ok(ok(&match feedback::receive(&app, &delivery, event).await? {
-        Received::Queued => json!({"queued": true}),
-        Received::Acknowledged => json!({"acknowledged": true}),
-        Received::Ignored(reason) => json!({"ignored": true, "reason": reason}),
-    }))
+    Ok(ok(
+        &match feedback::receive(&app, &delivery, event).await? {
+            Received::Queued => json!({"queued": true}),
+            Received::Acknowledged => json!({"acknowledged": true}),
+            Received::Ignored(reason) => json!({"ignored": true, "reason": reason}),
+        },
+    ))
 }

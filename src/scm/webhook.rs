@@ -227,16 +227,30 @@ mod tests {
             Just(json!("created")),
         ];
         let names = prop_oneof![
-            Just("action"), Just("comment"), Just("review"), Just("pull_request"), Just("issue"),
-            Just("repository"), Just("full_name"), Just("id"), Just("number"), Just("user"),
-            Just("login"), Just("body"), Just("state"), Just("thread"), Just("comments"),
+            Just("action"),
+            Just("comment"),
+            Just("review"),
+            Just("pull_request"),
+            Just("issue"),
+            Just("repository"),
+            Just("full_name"),
+            Just("id"),
+            Just("number"),
+            Just("user"),
+            Just("login"),
+            Just("body"),
+            Just("state"),
+            Just("thread"),
+            Just("comments"),
             Just("merged"),
         ];
         leaf.prop_recursive(5, 64, 8, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::vec((names.clone(), inner), 0..8).prop_map(|fields| {
-                    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+                    let fields = fields
+                        .into_iter()
+                        .map(|(name, value)| (name.to_owned(), value));
                     Value::Object(fields.collect())
                 }),
             ]

@@ -50,7 +50,8 @@ pub async fn still_world() -> World {
 
 fn people(world: &World) {
     let repo = world.repo();
-    repo.collaborator("mia", "maintain").collaborator("guest", "triage");
+    repo.collaborator("mia", "maintain")
+        .collaborator("guest", "triage");
 }
 
 fn hook(world: &World) {
@@ -79,11 +80,17 @@ pub async fn opened(world: &World, key: &str) -> u64 {
     number
 }
 
-/// Waits until every webhook is answered.
+/// Waits until every webhook is answered. A moment passes, so that what follows is later than it.
 async fn told(world: &World) {
     world
         .until("the host has told", || world.town.github().has_delivered())
         .await;
+    world.wait(Duration::from_secs(1));
+}
+
+/// The host tells times in seconds, so what is to be seen as later must wait for the next one.
+async fn next_second() {
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
 }
 
 /// Lets it be quiet, and looks.
@@ -106,7 +113,10 @@ fn states(world: &World, number: u64) -> Vec<FindingState> {
         number,
     };
     let rows = world.app.store.read(|tx| findings::of_pull(tx, &pull));
-    rows.unwrap().into_iter().map(|(_, one)| one.state).collect()
+    rows.unwrap()
+        .into_iter()
+        .map(|(_, one)| one.state)
+        .collect()
 }
 
 pub async fn end(world: &World, id: &JobId, event: Event) {
@@ -116,7 +126,9 @@ pub async fn end(world: &World, id: &JobId, event: Event) {
         .store
         .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
     happen.await.unwrap();
-    agent_implement::flow::deliver::drain(&world.app).await.unwrap();
+    agent_implement::flow::deliver::drain(&world.app)
+        .await
+        .unwrap();
 }
 
 pub fn reported(outcome: Outcome) -> Event {
@@ -152,14 +164,19 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
         "ENG-1",
         Script::new()
             .pass([Step::write("a.txt", "a\n"), Step::say("I wrote a.")])
-            .pass_when("Handle the empty list", [Step::write("a.txt", "A\n"), Step::say("Handled.")]),
+            .pass_when(
+                "Handle the empty list",
+                [Step::write("a.txt", "A\n"), Step::say("Handled.")],
+            ),
     );
     world.flag("ENG-1", "Add the feature");
     let job_ended = |count: usize| {
         let jobs = world.jobs("ENG-1");
         jobs.len() == count && !jobs[count - 1].is_active()
     };
-    world.turned_until("the pull request is open", || job_ended(1)).await;
+    world
+        .turned_until("the pull request is open", || job_ended(1))
+        .await;
     world.turn().await;
     let repo = world.repo();
     let number = repo.pulls()[0].number;
@@ -182,36 +199,62 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     quiet(&world).await;
     world.turn().await;
     let sent = world.town.github().delivered();
-    assert!(sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)), "{sent:?}");
+    assert!(
+        sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)),
+        "{sent:?}"
+    );
     assert_eq!(more(&world, "ENG-1"), [], "{:?}", states(&world, number));
 
     repo.review(number, "mia", "CHANGES_REQUESTED", "Handle the empty list.");
     told(&world).await;
-    world.wait(Duration::from_secs(29));
+    world.wait(Duration::from_secs(25));
     world.turn().await;
     assert_eq!(more(&world, "ENG-1"), [], "it is not quiet yet");
-    world.wait(Duration::from_secs(2));
-    world.turned_until("the follow-up has ended", || job_ended(2)).await;
+    world.wait(Duration::from_secs(5));
+    world
+        .turned_until("the follow-up has ended", || job_ended(2))
+        .await;
     world.turn().await;
 
     let job = more(&world, "ENG-1").remove(0);
     let runs = repo.runs();
     let log = repo.run_log(runs[1].id);
-    assert_eq!((job.kind, &job.state), (JobKind::FollowUp, &JobState::Completed), "{log}");
+    assert_eq!(
+        (job.kind, &job.state),
+        (JobKind::FollowUp, &JobState::Completed),
+        "{log}"
+    );
     let inputs = &runs[1].inputs;
     assert_eq!(inputs["findings"], "1. By mia:\nHandle the empty list.");
-    assert_eq!((&inputs["phase"], &inputs["pr_number"]), (&json!("gap-analysis"), &json!(number.to_string())));
+    assert_eq!(
+        (&inputs["phase"], &inputs["pr_number"]),
+        (&json!("gap-analysis"), &json!(number.to_string()))
+    );
     let pulls = repo.pulls();
     assert_eq!(pulls.len(), 1, "no second pull request");
     assert_eq!(repo.commits(&pulls[0].head).len(), 3);
     let written = repo.file_at(&pulls[0].head, "a.txt");
-    assert_eq!(written.as_deref(), Some("A\n"), "the prompt held the feedback");
+    assert_eq!(
+        written.as_deref(),
+        Some("A\n"),
+        "the prompt held the feedback"
+    );
 
     // It was dealt with; the same words again ask for nothing.
-    repo.review(number, "mia", "CHANGES_REQUESTED", "Handle the  empty list.");
+    repo.review(
+        number,
+        "mia",
+        "CHANGES_REQUESTED",
+        "Handle the  empty list.",
+    );
     quiet(&world).await;
     assert_eq!(more(&world, "ENG-1").len(), 1);
-    assert_eq!(states(&world, number), [FindingState::Resolved { job: job.id.clone() }]);
+    assert_eq!(
+        states(&world, number),
+        [FindingState::Resolved {
+            job: job.id.clone()
+        }]
+    );
 
     let before = format!("{:?}", world.town.linear().issue("ENG-1").snapshot());
     repo.merge(number).unwrap();
@@ -220,8 +263,14 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     assert!(world.app.store.read(dedup::all).unwrap().is_empty());
     let shown = world.admin("/api/pulls").await;
     let pull = &shown["pulls"][0];
-    assert_eq!((&pull["state"], &pull["iterations"]), (&json!("merged"), &json!(2)));
-    assert_eq!(before, format!("{:?}", world.town.linear().issue("ENG-1").snapshot()));
+    assert_eq!(
+        (&pull["state"], &pull["iterations"]),
+        (&json!("merged"), &json!(2))
+    );
+    assert_eq!(
+        before,
+        format!("{:?}", world.town.linear().issue("ENG-1").snapshot())
+    );
     world.end().await;
 }
 
@@ -242,13 +291,20 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
         github.next_on("/permission", Fault::Status(500));
     }
     quiet(&world).await;
-    assert_eq!(states(&world, number), [FindingState::New], "it is asked again");
+    assert_eq!(
+        states(&world, number),
+        [FindingState::New],
+        "it is asked again"
+    );
     github.clear();
     repo.comment(number, "mia", "- [ ] two");
     quiet(&world).await;
     let first = more(&world, "ENG-1");
     assert_eq!(first.len(), 1, "one for both");
-    let findings = repo.runs()[0].inputs["findings"].as_str().unwrap().to_owned();
+    let findings = repo.runs()[0].inputs["findings"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(findings.contains("- [ ] one") && findings.contains("2. By mia:\n- [ ] two"));
 
     // One at a time: what is said meanwhile waits, and so does a command.
@@ -257,19 +313,41 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
     quiet(&world).await;
     assert_eq!(more(&world, "ENG-1").len(), 1);
     end(&world, &first[0].id, reported(Outcome::Success)).await;
-    let resolved = FindingState::Resolved { job: first[0].id.clone() };
-    assert_eq!(states(&world, number).iter().filter(|state| **state == resolved).count(), 2);
+    let resolved = FindingState::Resolved {
+        job: first[0].id.clone(),
+    };
+    assert_eq!(
+        states(&world, number)
+            .iter()
+            .filter(|state| **state == resolved)
+            .count(),
+        2
+    );
     world.turn().await;
     let second = more(&world, "ENG-1").pop().unwrap();
-    assert_eq!(second.kind, JobKind::GapFill, "what people ask for goes first");
+    assert_eq!(
+        second.kind,
+        JobKind::GapFill,
+        "what people ask for goes first"
+    );
     assert_eq!(repo.runs()[1].inputs["instruction"], "four");
     quiet(&world).await;
     assert_eq!(more(&world, "ENG-1").len(), 2);
 
     // An operator's stop is told.
-    end(&world, &second.id, Event::Destroyed { by: "an operator".into() }).await;
+    end(
+        &world,
+        &second.id,
+        Event::Destroyed {
+            by: "an operator".into(),
+        },
+    )
+    .await;
     let said = our_comments(&world, number);
-    assert!(said.len() == 1 && said[0].starts_with("Gap fill failed: stopped by an operator"), "{said:?}");
+    assert!(
+        said.len() == 1 && said[0].starts_with("Gap fill failed: stopped by an operator"),
+        "{said:?}"
+    );
     world.turn().await;
     let third = more(&world, "ENG-1").pop().unwrap();
     assert_eq!(third.kind, JobKind::FollowUp);
@@ -291,7 +369,10 @@ async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
         end(&world, &jobs[tries - 1].id, reported(Outcome::Failure)).await;
         let failures = our_comments(&world, number);
         let failed = "Follow-up failed: Nothing to commit: no file changes in the working tree";
-        let failures = failures.iter().filter(|said| said.starts_with(failed)).count();
+        let failures = failures
+            .iter()
+            .filter(|said| said.starts_with(failed))
+            .count();
         assert_eq!(failures, tries, "each is told once");
         world.wait(Duration::from_secs(9 * 60));
         world.turn().await;
@@ -302,7 +383,13 @@ async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
     assert_eq!(more(&world, "ENG-1").len(), 4);
     assert_eq!(states(&world, number), [FindingState::GivenUp]);
     let said = our_comments(&world, number);
-    assert_eq!(said.iter().filter(|said| said.contains("could not be worked in")).count(), 1, "{said:?}");
+    assert_eq!(
+        said.iter()
+            .filter(|said| said.contains("could not be worked in"))
+            .count(),
+        1,
+        "{said:?}"
+    );
 
     // More waits until the day is over, and people are told so once.
     repo.comment(number, "mia", "- [ ] another");
@@ -311,14 +398,20 @@ async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
     assert_eq!(more(&world, "ENG-1").len(), 4);
     let pauses = |world: &World| {
         let said = our_comments(world, number);
-        said.iter().filter(|said| said.contains("4 automatic follow-ups of a day")).count()
+        said.iter()
+            .filter(|said| said.contains("4 automatic follow-ups of a day"))
+            .count()
     };
     assert_eq!(pauses(&world), 1);
     repo.comment(number, "mia", "/agent-implement");
     told(&world).await;
     world.turn().await;
     let asked = more(&world, "ENG-1").pop().unwrap();
-    assert_eq!(asked.kind, JobKind::GapFill, "what people ask for counts against nothing");
+    assert_eq!(
+        asked.kind,
+        JobKind::GapFill,
+        "what people ask for counts against nothing"
+    );
     end(&world, &asked.id, reported(Outcome::Success)).await;
     world.wait(Duration::from_secs(24 * 60 * 60));
     world.turn().await;
@@ -368,25 +461,45 @@ async fn a_comment_is_one_run_whoever_tells_of_it() {
     repo.comment(number, "mia", "/agent-implement say it louder");
     told(&world).await;
     let waits = trigger("say it louder").await;
-    assert_eq!(waits.body, json!({"ok": true, "dispatched": false, "queued": true}));
+    assert_eq!(
+        waits.body,
+        json!({"ok": true, "dispatched": false, "queued": true})
+    );
     assert_eq!(more(&world, "ENG-1").len(), 1);
     end(&world, &first.id, reported(Outcome::Success)).await;
     world.turn().await;
     assert_eq!(more(&world, "ENG-1").len(), 2);
 
     // The workflow first.
-    end(&world, &more(&world, "ENG-1")[1].id, reported(Outcome::Success)).await;
+    world.wait(Duration::from_secs(1));
+    end(
+        &world,
+        &more(&world, "ENG-1")[1].id,
+        reported(Outcome::Success),
+    )
+    .await;
     let third = trigger("and softer").await;
     assert_eq!(third.status, 200, "{third:?}");
     repo.comment(number, "mia", "/agent-implement and softer");
     told(&world).await;
     let answer = world.town.github().delivered().pop().unwrap().answer;
-    assert_eq!(serde_json::from_str::<Value>(&answer).unwrap()["reason"], "known");
-    end(&world, &more(&world, "ENG-1")[2].id, reported(Outcome::Failure)).await;
+    assert_eq!(
+        serde_json::from_str::<Value>(&answer).unwrap()["reason"],
+        "known"
+    );
+    end(
+        &world,
+        &more(&world, "ENG-1")[2].id,
+        reported(Outcome::Failure),
+    )
+    .await;
     world.turn().await;
     assert_eq!(more(&world, "ENG-1").len(), 3);
     let said = our_comments(&world, number);
-    assert!(said.len() == 1 && said[0].starts_with("Gap fill failed: Nothing to commit"), "told once: {said:?}");
+    assert!(
+        said.len() == 1 && said[0].starts_with("Gap fill failed: Nothing to commit"),
+        "told once: {said:?}"
+    );
     world.stop().await;
 }
 
@@ -401,11 +514,17 @@ async fn what_no_webhook_told_is_found_by_looking() {
     });
     let file = ".agent-implement/config.yml";
     let named = "reviewCheckNames: [CodeRabbit@coderabbitai]\n";
-    repo.commit("main", &[(file, named)], "Name a reviewer").unwrap();
+    repo.commit("main", &[(file, named)], "Name a reviewer")
+        .unwrap();
     repo.remark(number, "mia", "a.txt", 1, "This leaks.");
     let settled = repo.remark(number, "mia", "a.txt", 1, "This is settled.");
     repo.resolve(settled);
-    repo.review(number, "coderabbitai[bot]", "CHANGES_REQUESTED", "It races.");
+    repo.review(
+        number,
+        "coderabbitai[bot]",
+        "CHANGES_REQUESTED",
+        "It races.",
+    );
     let gone = repo.review(number, "mia", "CHANGES_REQUESTED", "Rewrite it.");
     repo.dismiss(gone);
     repo.comment(number, BOT, "- [ ] our own words");
@@ -417,10 +536,21 @@ async fn what_no_webhook_told_is_found_by_looking() {
     repo.merge(merged).unwrap();
     heal::once(&world.app).await.unwrap();
     let shown = world.admin("/api/pulls").await;
-    assert_eq!((&shown["healing"]["sweeps"], &shown["healing"]["found"]), (&json!(2), &json!(3)));
+    assert_eq!(
+        (&shown["healing"]["sweeps"], &shown["healing"]["found"]),
+        (&json!(2), &json!(3))
+    );
     let pulls = shown["pulls"].as_array().unwrap();
-    let of = |number: u64| pulls.iter().find(|pull| pull["prNumber"] == number).unwrap();
-    assert_eq!((&of(number)["findingsWaiting"], &of(merged)["state"]), (&json!(2), &json!("merged")));
+    let of = |number: u64| {
+        pulls
+            .iter()
+            .find(|pull| pull["prNumber"] == number)
+            .unwrap()
+    };
+    assert_eq!(
+        (&of(number)["findingsWaiting"], &of(merged)["state"]),
+        (&json!(2), &json!("merged"))
+    );
 
     // While nothing changes, nothing is read but a list that has not changed.
     let before = world.town.requests().len();
@@ -430,12 +560,24 @@ async fn what_no_webhook_told_is_found_by_looking() {
     assert_eq!(asked, [304], "one list that has not changed");
 
     quiet(&world).await;
-    let findings = repo.runs()[0].inputs["findings"].as_str().unwrap().to_owned();
-    assert!(findings.contains("This leaks.") && findings.contains("By coderabbitai:\nIt races."), "{findings}");
+    let findings = repo.runs()[0].inputs["findings"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        findings.contains("This leaks.") && findings.contains("By coderabbitai:\nIt races."),
+        "{findings}"
+    );
     assert!(!findings.contains("Rewrite") && !findings.contains("settled"));
 
     // A command that nobody told of is started, once.
-    end(&world, &more(&world, "ENG-1")[0].id, reported(Outcome::Success)).await;
+    end(
+        &world,
+        &more(&world, "ENG-1")[0].id,
+        reported(Outcome::Success),
+    )
+    .await;
+    next_second().await;
     repo.comment(number, "mia", "/agent-implement once");
     for _ in 0..3 {
         heal::once(&world.app).await.unwrap();
@@ -447,6 +589,7 @@ async fn what_no_webhook_told_is_found_by_looking() {
     assert_eq!(more(&world, "ENG-1").len(), 2);
 
     // Nothing is done on a pull request that is closed, and it is done when it is open again.
+    next_second().await;
     repo.remark(number, "mia", "a.txt", 2, "And this leaks.");
     heal::once(&world.app).await.unwrap();
     repo.close(number);

@@ -59,7 +59,10 @@ async fn server() -> Server {
 async fn post(server: &Server, body: impl Into<Vec<u8>>, headers: &[(&str, &str)]) -> Answer {
     let body = body.into();
     let mut request = server.request("POST", PATH);
-    if headers.iter().all(|(name, _)| *name != "x-hub-signature-256") {
+    if headers
+        .iter()
+        .all(|(name, _)| *name != "x-hub-signature-256")
+    {
         request = request.header("x-hub-signature-256", signature(&body));
     }
     for (name, value) in headers {
@@ -122,7 +125,10 @@ fn ledger(server: &Server) -> Vec<(Source, FindingState, String)> {
 
 #[tokio::test]
 async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
-    let off = Server::with(&["--admin-access-code", ACCESS_CODE], Store::in_memory().unwrap());
+    let off = Server::with(
+        &["--admin-access-code", ACCESS_CODE],
+        Store::in_memory().unwrap(),
+    );
     let told = post(&off.await, "{", &[]).await;
     assert_eq!(told.fault(), (503, "Webhook not configured"));
 
@@ -133,7 +139,11 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
     for wrong in ["", "sha256=", &sha1, &right[..70], &others, "sha256=zz"] {
         for body in ["{}", "{", ""] {
             let told = post(&server, body, &[("x-hub-signature-256", wrong)]).await;
-            assert_eq!(told.fault(), (401, "Invalid signature"), "{wrong:?} {body:?}");
+            assert_eq!(
+                told.fault(),
+                (401, "Invalid signature"),
+                "{wrong:?} {body:?}"
+            );
         }
     }
     let changed = post(&server, "{ }", &[("x-hub-signature-256", &right)]).await;
@@ -142,13 +152,26 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
     assert_eq!(unsigned.fault(), (401, "Invalid signature"));
 
     let deep = "[".repeat(200_000);
-    for wrong in ["", "{", "payload={}", "null", "7", "\"x\"", "[]", "\u{0}", deep.as_str()] {
+    for wrong in [
+        "",
+        "{",
+        "payload={}",
+        "null",
+        "7",
+        "\"x\"",
+        "[]",
+        "\u{0}",
+        deep.as_str(),
+    ] {
         let told = post(&server, wrong, &[]).await;
         assert_eq!(told.fault(), (400, "Invalid JSON payload"));
     }
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let told = post(&server, "payload=%7B%22zen%22%3A+1%7D&x=1", &form).await;
-    assert_eq!((told.status, told.body), (200, ignored("unsupported event")));
+    assert_eq!(
+        (told.status, told.body),
+        (200, ignored("unsupported event"))
+    );
     let told = post(&server, "other=%7B%7D", &form).await;
     assert_eq!(told.fault(), (400, "Invalid JSON payload"));
 
@@ -192,10 +215,16 @@ async fn a_delivery_counts_once_for_days() {
     assert_eq!(ledger(&server), kept);
 
     // Whatever is refused is not taken: mended, it counts.
-    let headers = [("x-github-event", "pull_request"), ("x-github-delivery", "mended")];
+    let headers = [
+        ("x-github-event", "pull_request"),
+        ("x-github-delivery", "mended"),
+    ];
     let mut merged = ours("merged");
     merged["pull_request"]["merge_commit_sha"] = Value::Null;
-    assert_eq!(post(&server, merged.to_string(), &headers).await.status, 400);
+    assert_eq!(
+        post(&server, merged.to_string(), &headers).await.status,
+        400
+    );
     let told = post(&server, ours("merged").to_string(), &headers).await;
     assert_eq!(told.body, json!({"queued": true}));
 
@@ -207,7 +236,10 @@ async fn a_delivery_counts_once_for_days() {
 
     server.clock.advance(Duration::from_secs(2 * 24 * 60 * 60));
     follow_up::once(&server.app).await.unwrap();
-    let forgotten = post(&server, body, &[("x-github-delivery", headers[1].1)]).await;
+    let known = post(&server, ours("opened").to_string(), &headers).await;
+    assert_eq!(known.body, ignored("duplicate"));
+    let first = [("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")];
+    let forgotten = post(&server, body, &first).await;
     assert_ne!(forgotten.body, ignored("duplicate"), "it was swept");
 }
 
@@ -221,22 +253,47 @@ async fn each_event_is_answered_for_what_it_is() {
     let line = "pull_request_review_comment";
 
     assert_eq!(send(&server, review, &ours("review")).await, queued);
-    let mut blocking = said("review", "review", "## Blocking\n\nThe migration loses rows.");
+    let mut blocking = said(
+        "review",
+        "review",
+        "## Blocking\n\nThe migration loses rows.",
+    );
     blocking["review"]["state"] = json!("commented");
     assert_eq!(send(&server, review, &blocking).await, queued);
     assert_eq!(send(&server, line, &ours("review_comment")).await, queued);
-    assert_eq!(send(&server, "issue_comment", &ours("issue_comment")).await, queued);
-    let sources: Vec<Source> = ledger(&server).into_iter().map(|(source, _, _)| source).collect();
+    assert_eq!(
+        send(&server, "issue_comment", &ours("issue_comment")).await,
+        queued
+    );
+    let sources: Vec<Source> = ledger(&server)
+        .into_iter()
+        .map(|(source, _, _)| source)
+        .collect();
     let count = |wanted| sources.iter().filter(|source| **source == wanted).count();
     assert_eq!(
-        [count(Source::Review), count(Source::ReviewComment), count(Source::IssueComment)],
+        [
+            count(Source::Review),
+            count(Source::ReviewComment),
+            count(Source::IssueComment)
+        ],
         [2, 1, 1]
     );
-    assert!(ledger(&server).iter().all(|(_, state, _)| *state == FindingState::New));
+    assert!(
+        ledger(&server)
+            .iter()
+            .all(|(_, state, _)| *state == FindingState::New)
+    );
 
     // The same words, by another way or in other lines.
-    assert_eq!(send(&server, line, &ours("review_comment")).await, ignored("known"));
-    let folded = said("review_comment", "comment", " This panics  when\nthe list is empty. ");
+    assert_eq!(
+        send(&server, line, &ours("review_comment")).await,
+        ignored("known")
+    );
+    let folded = said(
+        "review_comment",
+        "comment",
+        " This panics  when\nthe list is empty. ",
+    );
     assert_eq!(send(&server, line, &folded).await, ignored("known"));
 
     let mut approved = said("review", "review", "- [ ] everything");
@@ -264,14 +321,30 @@ async fn each_event_is_answered_for_what_it_is() {
         (review, approved, "does not request changes"),
         (line, at_line("nit: rename this"), "optional"),
         (line, at_line("LGTM!"), "praise"),
-        ("issue_comment", comment("What a nice change, and not blocking."), "nothing actionable"),
-        ("issue_comment", comment("Please review, @somebody"), "nothing actionable"),
+        (
+            "issue_comment",
+            comment("What a nice change, and not blocking."),
+            "nothing actionable",
+        ),
+        (
+            "issue_comment",
+            comment("Please review, @somebody"),
+            "nothing actionable",
+        ),
         ("issue_comment", bot, "nothing actionable"),
         ("issue_comment", own, "our own words"),
-        ("issue_comment", comment("- [ ] a\n\n<!-- agent-implement:1-1 -->"), "our own words"),
+        (
+            "issue_comment",
+            comment("- [ ] a\n\n<!-- agent-implement:1-1 -->"),
+            "our own words",
+        ),
         ("issue_comment", edited, "an edited command"),
         ("issue_comment", closed, "the pull request is closed"),
-        ("issue_comment", ours("issue_comment_on_issue"), "not on a pull request"),
+        (
+            "issue_comment",
+            ours("issue_comment_on_issue"),
+            "not on a pull request",
+        ),
         (review, payload("review"), "not our pull request"),
         (review, foreign_block, "not our pull request"),
         (review, foreign_number, "not our pull request"),
@@ -281,7 +354,11 @@ async fn each_event_is_answered_for_what_it_is() {
         ("ping", payload("ping"), "unsupported event"),
         ("check_run", payload("check_run"), "unsupported event"),
     ] {
-        assert_eq!(send(&server, event, &payload).await, ignored(reason), "{event} {payload}");
+        assert_eq!(
+            send(&server, event, &payload).await,
+            ignored(reason),
+            "{event} {payload}"
+        );
     }
     assert_eq!(ledger(&server).len(), 4);
 
@@ -289,7 +366,10 @@ async fn each_event_is_answered_for_what_it_is() {
     assert_eq!(synchronized, json!({"acknowledged": true}));
     let mut command = said("issue_comment", "comment", "/agent-implement say it louder");
     assert_eq!(send(&server, "issue_comment", &command).await, queued);
-    assert_eq!(send(&server, "issue_comment", &command).await, ignored("known"));
+    assert_eq!(
+        send(&server, "issue_comment", &command).await,
+        ignored("known")
+    );
     command["action"] = json!("deleted");
     let gone = send(&server, "issue_comment", &command).await;
     assert_eq!(gone, json!({"acknowledged": true}));
@@ -301,7 +381,10 @@ async fn what_is_taken_back_is_withdrawn() {
     let server = server().await;
     with_pull(&server).await;
     let states = || -> Vec<FindingState> {
-        ledger(&server).into_iter().map(|(_, state, _)| state).collect()
+        ledger(&server)
+            .into_iter()
+            .map(|(_, state, _)| state)
+            .collect()
     };
     send(&server, "pull_request_review", &ours("review")).await;
     send(&server, "pull_request_review", &ours("review_dismissed")).await;
@@ -315,8 +398,17 @@ async fn what_is_taken_back_is_withdrawn() {
 
     let line = "pull_request_review_comment";
     send(&server, line, &ours("review_comment")).await;
-    send(&server, "pull_request_review_thread", &ours("thread_resolved")).await;
-    assert!(states().iter().all(|state| *state == FindingState::Withdrawn));
+    send(
+        &server,
+        "pull_request_review_thread",
+        &ours("thread_resolved"),
+    )
+    .await;
+    assert!(
+        states()
+            .iter()
+            .all(|state| *state == FindingState::Withdrawn)
+    );
     let mut unresolved = ours("thread_resolved");
     unresolved["action"] = json!("unresolved");
     let told = send(&server, "pull_request_review_thread", &unresolved).await;
@@ -326,7 +418,11 @@ async fn what_is_taken_back_is_withdrawn() {
     edited["action"] = json!("edited");
     edited["comment"]["body"] = json!("nit: never mind");
     assert_eq!(send(&server, line, &edited).await, ignored("optional"));
-    assert!(states().iter().all(|state| *state == FindingState::Withdrawn));
+    assert!(
+        states()
+            .iter()
+            .all(|state| *state == FindingState::Withdrawn)
+    );
 }
 
 #[tokio::test]
@@ -352,8 +448,14 @@ async fn a_merge_closes_the_loop_once() {
     // The host does not care for case.
     let mut merged = ours("merged");
     merged["repository"]["full_name"] = json!("acme/shop");
-    assert_eq!(send(&server, "pull_request", &merged).await, json!({"queued": true}));
-    assert_eq!(send(&server, "pull_request", &merged).await, ignored("known"));
+    assert_eq!(
+        send(&server, "pull_request", &merged).await,
+        json!({"queued": true})
+    );
+    assert_eq!(
+        send(&server, "pull_request", &merged).await,
+        ignored("known")
+    );
 
     let shown = server.ask("GET", "/api/pulls", &token, None).await.body;
     let pull = &shown["pulls"][0];
@@ -362,11 +464,19 @@ async fn a_merge_closes_the_loop_once() {
         (&json!("merged"), &json!("completed"), &json!(0))
     );
     assert_eq!(
-        (&pull["prNumber"], &pull["repo"], &pull["issueIdentifier"], &pull["iterations"]),
+        (
+            &pull["prNumber"],
+            &pull["repo"],
+            &pull["issueIdentifier"],
+            &pull["iterations"]
+        ),
         (&json!(2), &json!("acme/shop"), &json!("ENG-1"), &json!(1))
     );
     assert!(server.app.store.read(dedup::all).unwrap().is_empty());
     assert_eq!(ledger(&server)[0].1, FindingState::Withdrawn);
-    let owed = server.app.store.read(agent_implement::store::outbox::pending);
+    let owed = server
+        .app
+        .store
+        .read(agent_implement::store::outbox::pending);
     assert!(owed.unwrap().is_empty(), "the ticket is left as it is");
 }

@@ -37,8 +37,12 @@ pub enum FindingState {
     /// It waits for a follow-up.
     Open,
     /// A follow-up is at it.
-    Taken { job: JobId },
-    Resolved { job: JobId },
+    Taken {
+        job: JobId,
+    },
+    Resolved {
+        job: JobId,
+    },
     /// It was taken back, or its pull request is closed.
     Withdrawn,
     /// Too many follow-ups failed over it.
@@ -278,5 +282,8 @@ fn line(number: usize, remark: &Remark) -> String {
         body => body,
     };
     let who = comments::stripped(remark.author.name());
-    format!("{number}. By {who}{}:\n{body}\n\n", comments::stripped(&place))
+    format!(
+        "{number}. By {who}{}:\n{body}\n\n",
+        comments::stripped(&place)
+    )
 }

@@ -44,7 +44,16 @@ const REQUESTS: &[&str] = &[
 
 /// Words that take a request back.
 const WAIVERS: &[&str] = &[
-    "consider", "could", "future", "later", "maybe", "nice", "nit", "nits", "not", "optional",
+    "consider",
+    "could",
+    "future",
+    "later",
+    "maybe",
+    "nice",
+    "nit",
+    "nits",
+    "not",
+    "optional",
     "optionally",
 ];
 
@@ -66,9 +75,36 @@ const OPTIONAL_LABELS: &[&str] = &[
 
 /// Words that praise or agree; a remark of nothing but these and [`FILLERS`] asks for nothing.
 const PRAISES: &[&str] = &[
-    "ack", "agree", "agreed", "approved", "awesome", "beautiful", "brilliant", "clever", "cool",
-    "ditto", "done", "elegant", "excellent", "fantastic", "fixed", "good", "great", "lgtm", "love",
-    "neat", "nice", "nicely", "ok", "okay", "perfect", "resolved", "thank", "thanks", "yep", "yes",
+    "ack",
+    "agree",
+    "agreed",
+    "approved",
+    "awesome",
+    "beautiful",
+    "brilliant",
+    "clever",
+    "cool",
+    "ditto",
+    "done",
+    "elegant",
+    "excellent",
+    "fantastic",
+    "fixed",
+    "good",
+    "great",
+    "lgtm",
+    "love",
+    "neat",
+    "nice",
+    "nicely",
+    "ok",
+    "okay",
+    "perfect",
+    "resolved",
+    "thank",
+    "thanks",
+    "yep",
+    "yes",
 ];
 
 const FILLERS: &[&str] = &[
@@ -194,7 +230,11 @@ fn own_lines(body: &str) -> Vec<String> {
 fn shown(line: &str, hidden: &mut bool) -> String {
     let (mut shown, mut rest) = (String::new(), line);
     while !rest.is_empty() {
-        let (mark, other) = if *hidden { ("-->", true) } else { ("<!--", false) };
+        let (mark, other) = if *hidden {
+            ("-->", true)
+        } else {
+            ("<!--", false)
+        };
         let (before, after) = match rest.split_once(mark) {
             Some((before, after)) => (before, Some(after)),
             None => (rest, None),
@@ -253,7 +293,8 @@ fn is_marked(line: &str) -> bool {
     let told = |rest: &str| !is_nothing(rest);
     if let Some(rest) = text.strip_prefix('[') {
         let tagged = rest.split_once(']');
-        return tagged.is_some_and(|(tag, rest)| BLOCKING_MARKS.contains(&tag.trim()) && told(rest));
+        return tagged
+            .is_some_and(|(tag, rest)| BLOCKING_MARKS.contains(&tag.trim()) && told(rest));
     }
     let Some((label, rest)) = text.split_once(':') else {
         return false;
@@ -272,7 +313,10 @@ fn heading(line: &str) -> Option<String> {
     let is_bold = line.len() > 4
         && line.starts_with("**")
         && line.trim_end_matches(':').ends_with("**")
-        && !line[2..].trim_end_matches(':').trim_end_matches("**").contains("**");
+        && !line[2..]
+            .trim_end_matches(':')
+            .trim_end_matches("**")
+            .contains("**");
     if !line.starts_with('#') && !is_bold {
         return None;
     }

@@ -71,7 +71,14 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         assert_eq!(judged, Judged::Nothing(Why::Nit), "{body}");
     }
     for body in [
-        "LGTM", "Nice!", "👍", "Great work, thanks!", "Good catch", "Looks good to me :+1:", "ok", "🎉🎉",
+        "LGTM",
+        "Nice!",
+        "👍",
+        "Great work, thanks!",
+        "Good catch",
+        "Looks good to me :+1:",
+        "ok",
+        "🎉🎉",
         "I love this approach",
     ] {
         let judged = by(Source::ReviewComment, body);
@@ -141,7 +148,10 @@ fn a_verdict_is_a_verdict_whatever_it_says() {
         let judged = review(verdict, "## Blocking\n\nEverything.");
         assert_eq!(judged, Judged::Nothing(Why::Verdict));
     }
-    assert_eq!(Verdict::parse("CHANGES_REQUESTED"), Some(Verdict::ChangesRequested));
+    assert_eq!(
+        Verdict::parse("CHANGES_REQUESTED"),
+        Some(Verdict::ChangesRequested)
+    );
     assert_eq!(Verdict::parse("pending"), None);
 }
 
@@ -153,11 +163,19 @@ fn a_program_asks_by_marks_alone_and_commands_nothing() {
         assert_eq!(by("🔴 Important: it leaks"), Judged::Asks);
         assert_eq!(by("**Blocking:** it leaks"), Judged::Asks);
         assert_eq!(by("Severity: Major"), Judged::Asks);
-        for body in ["it leaks", "- [ ] run the tests", "not blocking: x", "/agent-implement"] {
+        for body in [
+            "it leaks",
+            "- [ ] run the tests",
+            "not blocking: x",
+            "/agent-implement",
+        ] {
             assert_eq!(by(body), Judged::Nothing(Why::NotActionable), "{body}");
         }
     }
-    let own = by(Source::IssueComment, "- [ ] a\n\n<!-- agent-implement:17-3 -->");
+    let own = by(
+        Source::IssueComment,
+        "- [ ] a\n\n<!-- agent-implement:17-3 -->",
+    );
     assert_eq!(own, Judged::Nothing(Why::OwnWords));
 }
 
@@ -172,7 +190,12 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
         let expected = Judged::Command(instruction.map(str::to_owned));
         assert_eq!(by(Source::IssueComment, body), expected, "{body}");
     }
-    for body in ["/agent-implementation", " /agent-implement", "x /agent-implement", "/Agent-implement"] {
+    for body in [
+        "/agent-implementation",
+        " /agent-implement",
+        "x /agent-implement",
+        "/Agent-implement",
+    ] {
         let judged = by(Source::IssueComment, body);
         assert_eq!(judged, Judged::Nothing(Why::NotActionable), "{body}");
     }
@@ -258,7 +281,10 @@ fn secs(count: u64) -> Duration {
 }
 
 fn seen(ago: u64) -> Finding {
-    Finding::new(remark(Source::IssueComment, person(), "- [ ] x"), NOW - secs(ago))
+    Finding::new(
+        remark(Source::IssueComment, person(), "- [ ] x"),
+        NOW - secs(ago),
+    )
 }
 
 fn failed() -> JobState {
@@ -278,7 +304,11 @@ fn a_follow_up_comes_when_it_is_quiet() {
     assert_eq!(whose(&[], &[seen(29)]), Turn::Nobodys);
     assert_eq!(whose(&[], &[seen(30)]), Turn::FollowUp);
     assert_eq!(whose(&[], &[seen(60), seen(5)]), Turn::Nobodys);
-    assert_eq!(whose(&[], &[seen(300), seen(5)]), Turn::FollowUp, "however much is said");
+    assert_eq!(
+        whose(&[], &[seen(300), seen(5)]),
+        Turn::FollowUp,
+        "however much is said"
+    );
     let busy = turn(&Pace::default(), true, &[], &[seen(60)], &[], NOW);
     assert_eq!(busy, Turn::Nobodys);
     let done = Finding {
@@ -290,18 +320,37 @@ fn a_follow_up_comes_when_it_is_quiet() {
 
 #[test]
 fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
-    let ended = |state: JobState, ago: u64| job(JobKind::FollowUp, Some((state, NOW - secs(ago))), NOW - secs(ago));
+    let ended = |state: JobState, ago: u64| {
+        job(
+            JobKind::FollowUp,
+            Some((state, NOW - secs(ago))),
+            NOW - secs(ago),
+        )
+    };
     assert_eq!(whose(&[ended(failed(), 599)], &[seen(60)]), Turn::Nobodys);
     assert_eq!(whose(&[ended(failed(), 600)], &[seen(60)]), Turn::FollowUp);
-    assert_eq!(whose(&[ended(JobState::Completed, 1)], &[seen(60)]), Turn::FollowUp);
+    assert_eq!(
+        whose(&[ended(JobState::Completed, 1)], &[seen(60)]),
+        Turn::FollowUp
+    );
     let day = 24 * 60 * 60;
     let four: Vec<Job> = [day - 1, 7_200, 3_600, 1_800]
         .map(|ago| ended(failed(), ago))
         .into();
     assert_eq!(whose(&four, &[seen(60)]), Turn::Spent(NOW + secs(1)));
     assert_eq!(whose(&four[1..], &[seen(60)]), Turn::FollowUp);
-    let asked: Vec<Job> = four.iter().map(|job| Job { kind: JobKind::GapFill, ..job.clone() }).collect();
-    assert_eq!(whose(&asked, &[seen(60)]), Turn::FollowUp, "what people ask for counts against nothing");
+    let asked: Vec<Job> = four
+        .iter()
+        .map(|job| Job {
+            kind: JobKind::GapFill,
+            ..job.clone()
+        })
+        .collect();
+    assert_eq!(
+        whose(&asked, &[seen(60)]),
+        Turn::FollowUp,
+        "what people ask for counts against nothing"
+    );
     let command = Command {
         comment: Some(1),
         by: None,
@@ -330,17 +379,29 @@ fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
     assert_eq!(after(1, failed()), FindingState::Open);
     let draft = JobState::ReviewFailed { unresolved: vec![] };
     assert_eq!(after(1, draft), FindingState::Open);
-    assert_eq!(after(caps::MAX_FINDING_ATTEMPTS, failed()), FindingState::GivenUp);
+    assert_eq!(
+        after(caps::MAX_FINDING_ATTEMPTS, failed()),
+        FindingState::GivenUp
+    );
 }
 
 #[test]
 fn what_does_not_fit_waits_for_the_next_follow_up() {
-    let long = |letter: &str| Finding::new(remark(Source::ReviewComment, person(), &letter.repeat(9_000)), NOW);
+    let long = |letter: &str| {
+        Finding::new(
+            remark(Source::ReviewComment, person(), &letter.repeat(9_000)),
+            NOW,
+        )
+    };
     let many: Vec<Finding> = ["a", "b", "ä", "d", "e", "f"].map(long).into();
     let (text, count) = told(&many.iter().collect::<Vec<_>>());
     assert!(count < many.len() && count >= 3, "{count}");
     assert!(text.len() <= caps::MAX_FINDINGS_BYTES);
-    assert!(text.starts_with("1. By ann, at src/a.rs:3:\naaa"), "{}", &text[..40]);
+    assert!(
+        text.starts_with("1. By ann, at src/a.rs:3:\naaa"),
+        "{}",
+        &text[..40]
+    );
     assert!(text.contains("\n\n2. By ann") && text.contains("[… cut here]"));
     let (alone, count) = told(&[&seen(1)]);
     assert_eq!((alone.as_str(), count), ("1. By ann:\n- [ ] x", 1));

@@ -179,7 +179,8 @@ impl Session<'_, '_> {
         let said = self.with_pull(pull, |repo, pull| {
             if name == "comments" {
                 let own = repo.comments.iter().filter(|one| one.number == pull.number);
-                own.map(|one| Node::Comment(Box::new(one.clone()))).collect()
+                own.map(|one| Node::Comment(Box::new(one.clone())))
+                    .collect()
             } else {
                 let own = repo.reviews.iter().filter(|one| one.number == pull.number);
                 own.map(|one| Node::Review(Box::new(one.clone()))).collect()
@@ -194,8 +195,12 @@ impl Session<'_, '_> {
     }
 
     fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
-        let merge = self.with_pull(pull, |_, pull| pull.merged.clone()).flatten();
-        merge.map_or(Resolved::Null, |merge| Resolved::Node(Node::Commit(merge.sha)))
+        let merge = self
+            .with_pull(pull, |_, pull| pull.merged.clone())
+            .flatten();
+        merge.map_or(Resolved::Null, |merge| {
+            Resolved::Node(Node::Commit(merge.sha))
+        })
     }
 
     fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
@@ -288,9 +293,7 @@ impl Graph for Session<'_, '_> {
                 Resolved::Node(Node::Repo(owner.clone(), repo.clone()))
             }
             (Node::Pull(..), "reviewThreads") => Resolved::Connection(self.threads(node)),
-            (Node::Pull(..), "comments" | "reviews") => {
-                Resolved::Connection(self.said(node, name))
-            }
+            (Node::Pull(..), "comments" | "reviews") => Resolved::Connection(self.said(node, name)),
             (Node::Pull(..), "author") => self.opened_by(node),
             (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
             (Node::Thread(thread), "comments") => {

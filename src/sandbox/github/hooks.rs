@@ -181,8 +181,12 @@ fn send(delivery: &Delivery) -> Option<(u16, String)> {
         body.len()
     );
     let mut stream = TcpStream::connect(host).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .ok()?;
+    stream
+        .write_all(&[head.as_bytes(), body.as_bytes()].concat())
+        .ok()?;
     let mut told = String::new();
     stream.read_to_string(&mut told).ok()?;
     let status = told.split(' ').nth(1)?.parse().ok()?;

@@ -77,7 +77,12 @@ impl GitHub {
     pub async fn open_pulls(&self, repo: &Repo) -> Result<Vec<OpenPull>, VendorError> {
         let url = self.repo_url(repo, "/pulls?state=open&per_page=100");
         let pulls = self
-            .read_all(repo, "listing open pull requests", url, |page: Vec<Listed>| page)
+            .read_all(
+                repo,
+                "listing open pull requests",
+                url,
+                |page: Vec<Listed>| page,
+            )
             .await?;
         Ok(pulls.into_iter().map(Listed::translate).collect())
     }
@@ -188,7 +193,9 @@ impl PullNode {
         });
         let threads = self.review_threads.into_nodes();
         let at_lines = threads.flat_map(ThreadNode::translate);
-        let all = comments.chain(at_lines).chain(self.reviews.map(reviews).unwrap_or_default());
+        let all = comments
+            .chain(at_lines)
+            .chain(self.reviews.map(reviews).unwrap_or_default());
         Conversation {
             state: match self.state.as_str() {
                 "OPEN" => PullState::Open,
@@ -215,14 +222,19 @@ impl PullNode {
 
 /// A verdict stands until the same person approves.
 fn reviews(page: Page<ReviewNode>) -> Vec<(Remark, bool, bool)> {
-    let given: Vec<Remark> = page.into_nodes().filter_map(ReviewNode::translate).collect();
+    let given: Vec<Remark> = page
+        .into_nodes()
+        .filter_map(ReviewNode::translate)
+        .collect();
     let approves = |later: &Remark, of: &Author| {
         later.author == *of && later.verdict == Some(Verdict::Approved)
     };
     let stands = |at: usize, review: &Remark| {
         let later = given.iter().skip(at + 1);
         review.verdict != Some(Verdict::Dismissed)
-            && !later.into_iter().any(|later| approves(later, &review.author))
+            && !later
+                .into_iter()
+                .any(|later| approves(later, &review.author))
     };
     let all = given.iter().enumerate();
     all.map(|(at, review)| (review.clone(), stands(at, review), false))
@@ -282,9 +294,7 @@ impl ThreadNode {
             line,
             ..remark
         });
-        placed
-            .map(|remark| (remark, stands, is_outdated))
-            .collect()
+        placed.map(|remark| (remark, stands, is_outdated)).collect()
     }
 }
 

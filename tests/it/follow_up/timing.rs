@@ -32,7 +32,11 @@ async fn rush(world: &World, pull: Option<u64>) {
         if let Some(number) = pull {
             let key = format!("ENG-{number}");
             let instruction = format!("ask {}", fastrand::u8(..));
-            ask(world, json!({"issueKey": key, "prNumber": number, "instruction": instruction})).await;
+            ask(
+                world,
+                json!({"issueKey": key, "prNumber": number, "instruction": instruction}),
+            )
+            .await;
             done.store(true, Ordering::SeqCst);
         }
     };
@@ -74,7 +78,9 @@ async fn one_branch_never_has_two_runs() {
                     let ends = [
                         reported(Outcome::Success),
                         reported(Outcome::Failure),
-                        Event::Destroyed { by: "an operator".into() },
+                        Event::Destroyed {
+                            by: "an operator".into(),
+                        },
                     ];
                     let at = fastrand::usize(..ends.len());
                     end(&world, &job.id, ends[at].clone()).await;
