@@ -20,7 +20,7 @@ use crate::domain::caps;
 use crate::domain::comments;
 use crate::domain::effect::{Effect, PullCommentStyle};
 use crate::domain::feedback::{
-    self, Author, Command, CommandState, Finding, FindingState, Pace, PullId, Turn,
+    self, Author, Command, CommandState, Finding, FindingState, Judged, Pace, PullId, Turn,
 };
 use crate::domain::ids::JobId;
 use crate::domain::issue::{NamedIssue, Phase, Related};
@@ -131,10 +131,7 @@ impl Standing {
             let login = command.by.clone()?;
             Some(Author::Person { login })
         });
-        let mut authors: Vec<Author> = said.chain(asked).collect();
-        authors.sort();
-        authors.dedup();
-        authors
+        said.chain(asked).collect()
     }
 }
 
@@ -190,12 +187,26 @@ async fn see(
     standing: &Standing,
 ) -> Result<Seen, String> {
     let told = |error: VendorError| error.to_string();
+    let conversation = github.conversation(pull).await.map_err(told)?;
+    let mut authors = standing.authors();
+    authors.extend(asking(&conversation));
+    authors.sort();
+    authors.dedup();
     Ok(Seen {
-        conversation: github.conversation(pull).await.map_err(told)?,
-        counts: weigh(app, github, pull, standing).await,
+        counts: weigh(app, github, pull, &standing.mapping, authors).await,
         ticket: ticket(app, standing).await?,
         image: image::asked(app, &standing.mapping).await?,
+        conversation,
     })
+}
+
+/// Everybody who asks for something in a conversation: what no webhook told is weighed at once, or
+/// a stranger's word would hold up what counts.
+fn asking(conversation: &Conversation) -> impl Iterator<Item = Author> {
+    let standing = conversation.spoken.iter().filter(|spoken| spoken.stands);
+    let asks =
+        standing.filter(|spoken| !matches!(feedback::judge(&spoken.remark), Judged::Nothing(_)));
+    asks.map(|spoken| spoken.remark.author.clone())
 }
 
 /// Whose word counts: that of people who may write, and of reviewers whom the repository names.
@@ -204,16 +215,17 @@ async fn weigh(
     app: &App,
     github: &GitHub,
     pull: &PullId,
-    standing: &Standing,
+    mapping: &Mapping,
+    authors: Vec<Author>,
 ) -> HashMap<Author, bool> {
     let mut counts = HashMap::new();
     let mut reviewers = None;
-    for author in standing.authors() {
+    for author in authors {
         let weighed = match &author {
             Author::Person { login } => may_write(app, github, pull, login).await,
             Author::App { slug } => {
                 if reviewers.is_none() {
-                    reviewers = Some(named_reviewers(github, &standing.mapping).await);
+                    reviewers = Some(named_reviewers(github, mapping).await);
                 }
                 match &reviewers {
                     Some(Ok(reviewers)) => Ok(reviewers.count(slug)),

@@ -51,6 +51,7 @@ github GET /repos/acme/shop/pulls/N/reviews
 github mutation markPullRequestReadyForReview
 github mutation convertPullRequestToDraft
 github query node
+github query repository
 linear query issues
 linear query issue
 linear query viewer

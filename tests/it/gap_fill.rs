@@ -27,6 +27,8 @@ pub fn making() -> Making {
     }
 }
 
+pub const TRIGGER_SECRET: &str = SECRET;
+
 pub async fn ask(world: &World, body: Value) -> Answer {
     let request = reqwest::Client::new().post(format!("{}{PATH}", world.address));
     answer(request.bearer_auth(SECRET).json(&body)).await
@@ -73,7 +75,7 @@ fn said(world: &World) -> Vec<String> {
     bodies.filter(|body| !body.contains(GAP_ANALYSIS)).collect()
 }
 
-async fn pause(world: &World, team: &str, paused: bool) {
+pub async fn pause(world: &World, team: &str, paused: bool) {
     let request = reqwest::Client::new().patch(format!("{}/api/mappings/{team}", world.address));
     let request = request.bearer_auth(world.sign_in().await);
     let told = answer(request.json(&json!({ "paused": paused }))).await;

@@ -18,6 +18,7 @@ mod customizations;
 mod customizing;
 mod demo;
 mod engine;
+mod follow_up;
 mod gap_fill;
 mod guard;
 mod guard_source;
@@ -36,6 +37,7 @@ mod sync_workflows;
 mod template_status;
 mod templates;
 mod watching;
+mod webhooks;
 
 mod admin_reads;
 mod auth;

@@ -176,6 +176,11 @@ impl World {
     /// The same town and store with the service started anew, as it is asked for now. Mappings that
     /// are named are added.
     pub async fn restarted(self, making: Making) -> Self {
+        self.asleep().await.awake(making).await
+    }
+
+    /// Stops the service alone, whatever it is doing.
+    pub async fn asleep(self) -> Asleep {
         let Self {
             town,
             app,
@@ -190,7 +195,7 @@ impl World {
             door.shut().await;
         }
         drop(app);
-        Self::inhabit(town, dir, making).await
+        Asleep { town, dir }
     }
 
     async fn inhabit(town: Town, dir: tempfile::TempDir, making: Making) -> Self {
@@ -232,10 +237,11 @@ impl World {
         }
     }
 
-    /// One turn of an engine that is turned by hand: a poll, what is owed, a look at the runs, and
-    /// what is owed then.
+    /// One turn of an engine that is turned by hand: a poll, a look at what was said, what is owed, a
+    /// look at the runs, and what is owed then.
     pub async fn turn(&self) {
         flow::poll::once(&self.app).await.unwrap();
+        flow::follow_up::once(&self.app).await.unwrap();
         flow::deliver::drain(&self.app).await.unwrap();
         flow::watch::once(&self.app).await.unwrap();
         flow::deliver::drain(&self.app).await.unwrap();
@@ -249,6 +255,17 @@ impl World {
             assert!(began.elapsed() < PATIENCE, "{}", self.describe());
             self.wait(Duration::from_secs(60));
             self.turn().await;
+        }
+    }
+
+    /// Turns an engine that is turned by hand until something holds.
+    pub async fn turned_until(&self, what: &str, holds: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            let waits = began.elapsed() < PATIENCE;
+            assert!(waits, "turned in vain until {what}\n{}", self.describe());
+            self.turn().await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
 
@@ -417,6 +434,26 @@ impl World {
     }
 }
 
+/// A world whose service is stopped.
+pub struct Asleep {
+    pub town: Town,
+    dir: tempfile::TempDir,
+}
+
+impl Asleep {
+    /// What its service is told on its command line, when it is reached at an address.
+    pub fn command_line(&self, address: &str, making: &Making) -> Vec<String> {
+        let data = self.dir.path().join("data").display().to_string();
+        let mut line = flags(&self.town, address, making);
+        line.extend(["--data-dir".to_owned(), data]);
+        line
+    }
+
+    pub async fn awake(self, making: Making) -> World {
+        World::inhabit(self.town, self.dir, making).await
+    }
+}
+
 /// Holds agents back, whatever they may do, until it is opened.
 pub struct Gate(PathBuf);
 
@@ -492,6 +529,11 @@ async fn opened(dir: &Path) -> Store {
 }
 
 fn configured(town: &Town, address: &str, making: &Making) -> Config {
+    let flags = flags(town, address, making);
+    config(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn flags(town: &Town, address: &str, making: &Making) -> Vec<String> {
     let seen = |address: String| match making.seen_from {
         Some(ip) => address.replace("127.0.0.1", &ip.to_string()),
         None => address,
@@ -526,11 +568,9 @@ fn configured(town: &Town, address: &str, making: &Making) -> Config {
         .iter()
         .chain(hosts)
         .filter(|(flag, _)| !making.without.contains(flag));
-    let flags: Vec<&str> = kept
-        .chain(&making.flags)
-        .flat_map(|(flag, value)| [*flag, value.as_str()])
-        .collect();
-    config(&flags)
+    kept.chain(&making.flags)
+        .flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()])
+        .collect()
 }
 
 /// The town answers at once, so stories need not wait as long as the real vendors would ask for.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agent_implement::chat::{Chat, ChatKind};
 use agent_implement::domain::effect::ChatMessage;
+use agent_implement::domain::feedback::{PullId, Source};
 use agent_implement::domain::ids::{JobId, Repo};
 use agent_implement::domain::issue::{IssueRef, System};
 use agent_implement::domain::machine::{HostKind, MachineSpec, Stamps, machine_name};
@@ -273,6 +274,24 @@ async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
     assert_eq!(reviews.len(), 120);
     assert_eq!(reviews[0].app.as_deref(), Some("lint-app"));
     assert_eq!(reviews[0].commit, pull.head_sha);
+    let asked = PullId {
+        repo: repo.clone(),
+        number: pull.number,
+    };
+    let conversation = github.conversation(&asked).await.unwrap();
+    let told = |source| {
+        let spoken = conversation.spoken.iter();
+        spoken.filter(|one| one.remark.source == source).count()
+    };
+    assert_eq!(
+        [told(Source::Review), told(Source::IssueComment)],
+        [100, 100]
+    );
+    let open = github.open_pulls(&repo).await.unwrap();
+    assert!(
+        open.iter()
+            .any(|one| one.number == pull.number && one.draft)
+    );
     let threads = github.review_threads(&repo, &pull.node_id).await.unwrap();
     assert_eq!((threads.len(), threads[119].line), (121, Some(119)));
     assert_eq!(threads[0].app.as_deref(), Some("lint-app"));

@@ -1,0 +1,600 @@
+//! Feedback on pull requests becomes runs on their branches: whose counts, when, how often, and that
+//! no two runs are ever at work on one branch.
+
+mod crash;
+mod timing;
+
+use std::time::Duration;
+
+use agent_implement::domain::feedback::{FindingState, PullId};
+use agent_implement::domain::ids::JobId;
+use agent_implement::domain::job::{Job, JobKind, JobState, PullRef};
+use agent_implement::domain::report::{Outcome, ResultReport, RunPhase};
+use agent_implement::domain::transition::Event;
+use agent_implement::flow::commit::{self, Policy};
+use agent_implement::flow::heal;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Fault, HookDial, Vendor};
+use agent_implement::store::{dedup, findings, jobs};
+use serde_json::{Value, json};
+
+use crate::gap_fill::{TRIGGER_SECRET, ask, pause};
+use crate::webhooks::{SECRET, meta};
+use crate::world::{Engine, Making, World, mapping};
+
+const BOT: &str = "agent-implement[bot]";
+
+/// Longer than it must be quiet before a follow-up.
+const QUIET: Duration = Duration::from_secs(31);
+
+pub fn making() -> Making {
+    Making {
+        flags: vec![
+            ("--scm-webhook-secret", SECRET.to_owned()),
+            ("--gap-fill-trigger-secret", TRIGGER_SECRET.to_owned()),
+        ],
+        engine: Engine::by_hand(),
+        ..Making::default()
+    }
+}
+
+/// A world turned by hand in which runs are dispatched and never begin, with webhooks.
+pub async fn still_world() -> World {
+    let world = World::made(making()).await;
+    let slow = Duration::from_secs(6_000);
+    world.town.github().set_start_delay(slow);
+    people(&world);
+    hook(&world);
+    world
+}
+
+fn people(world: &World) {
+    let repo = world.repo();
+    repo.collaborator("mia", "maintain")
+        .collaborator("guest", "triage");
+}
+
+fn hook(world: &World) {
+    let url = format!("{}/api/repo-host/webhook", world.address);
+    world.repo().hook(&url, SECRET);
+}
+
+/// An open pull request of a ticket, as a run left it.
+pub async fn opened(world: &World, key: &str) -> u64 {
+    let ticket = || world.town.linear().issue(key);
+    ticket().title("Add the feature").describe("Please.");
+    let mut job = crate::api::job(&format!("01A{key}"), JobKind::Implementation);
+    job.issue.id = ticket().snapshot().unwrap().id.as_str().into();
+    job.issue.key = key.into();
+    job.branch = format!("agent-implement/{}", key.to_lowercase());
+    let repo = world.repo();
+    repo.commit(&job.branch, &[("a.txt", "a\n")], "A").unwrap();
+    let body = meta(job.issue.id.as_str(), job.id.as_str());
+    let number = repo.open_pull(&job.branch, BOT, &format!("{key}: Add the feature"), &body);
+    job.pull = PullRef::from_url(&repo.pull_url(number));
+    job.state = JobState::Completed;
+    job.reserved_at = world.app.now();
+    job.finished_at = Some(world.app.now());
+    let put = world.app.store.write(move |tx| jobs::put(tx, &job));
+    put.await.unwrap();
+    number
+}
+
+/// Waits until every webhook is answered. A moment passes, so that what follows is later than it.
+async fn told(world: &World) {
+    world
+        .until("the host has told", || world.town.github().has_delivered())
+        .await;
+    world.wait(Duration::from_secs(1));
+}
+
+/// The host tells times in seconds, so what is to be seen as later must wait for the next one.
+async fn next_second() {
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+}
+
+/// Lets it be quiet, and looks.
+async fn quiet(world: &World) {
+    told(world).await;
+    world.wait(QUIET);
+    world.turn().await;
+}
+
+/// The runs that a ticket's pull request got beside the first.
+pub fn more(world: &World, key: &str) -> Vec<Job> {
+    let mut jobs = world.jobs(key);
+    jobs.retain(|job| job.kind.phase().is_none());
+    jobs
+}
+
+fn states(world: &World, number: u64) -> Vec<FindingState> {
+    let pull = PullId {
+        repo: mapping().target(),
+        number,
+    };
+    let rows = world.app.store.read(|tx| findings::of_pull(tx, &pull));
+    rows.unwrap()
+        .into_iter()
+        .map(|(_, one)| one.state)
+        .collect()
+}
+
+pub async fn end(world: &World, id: &JobId, event: Event) {
+    let (id, policy, now) = (id.clone(), Policy::of(&world.app.config), world.app.now());
+    let happen = world
+        .app
+        .store
+        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
+    happen.await.unwrap();
+    agent_implement::flow::deliver::drain(&world.app)
+        .await
+        .unwrap();
+}
+
+pub fn reported(outcome: Outcome) -> Event {
+    let reason = "Nothing to commit: no file changes in the working tree";
+    Event::ResultReported {
+        report: ResultReport {
+            phase: RunPhase::GapAnalysis,
+            outcome,
+            pr_url: None,
+            comments: vec![],
+            failure_reason: (outcome == Outcome::Failure).then(|| reason.to_owned()),
+            failure_code: None,
+            unresolved: vec![],
+            usage: None,
+            patch: None,
+            run_id: None,
+        },
+    }
+}
+
+/// What we said on a pull request.
+fn our_comments(world: &World, number: u64) -> Vec<String> {
+    let comments = world.repo().comments(number).into_iter();
+    let ours = comments.filter(|comment| comment.author == BOT);
+    ours.map(|comment| comment.body).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses_does() {
+    let world = World::made(making()).await;
+    people(&world);
+    world.script(
+        "ENG-1",
+        Script::new()
+            .pass([Step::write("a.txt", "a\n"), Step::say("I wrote a.")])
+            .pass_when(
+                "Handle the empty list",
+                [Step::write("a.txt", "A\n"), Step::say("Handled.")],
+            ),
+    );
+    world.flag("ENG-1", "Add the feature");
+    let job_ended = |count: usize| {
+        let jobs = world.jobs("ENG-1");
+        jobs.len() == count && !jobs[count - 1].is_active()
+    };
+    world
+        .turned_until("the pull request is open", || job_ended(1))
+        .await;
+    world.turn().await;
+    let repo = world.repo();
+    let number = repo.pulls()[0].number;
+    hook(&world);
+    world.town.github().set_hook_dial(HookDial {
+        twice: 1.0,
+        shuffled: true,
+        ..HookDial::default()
+    });
+
+    repo.review(number, "stranger", "CHANGES_REQUESTED", "Rewrite it all.");
+    repo.review(number, "guest", "CHANGES_REQUESTED", "Rewrite half of it.");
+    repo.review(number, "mia", "COMMENTED", "Nice, and not blocking.");
+    repo.remark(number, "mia", "a.txt", 1, "nit: a capital letter");
+    repo.remark(number, "mia", "a.txt", 1, "LGTM");
+    let settled = repo.remark(number, "mia", "a.txt", 1, "This is settled.");
+    repo.resolve(settled);
+    repo.comment(number, BOT, "- [ ] our own words");
+    repo.comment(number, "helper[bot]", "🔴 an App that nobody named");
+    quiet(&world).await;
+    world.turn().await;
+    let sent = world.town.github().delivered();
+    assert!(
+        sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)),
+        "{sent:?}"
+    );
+    assert_eq!(more(&world, "ENG-1"), [], "{:?}", states(&world, number));
+
+    repo.review(number, "mia", "CHANGES_REQUESTED", "Handle the empty list.");
+    told(&world).await;
+    world.wait(Duration::from_secs(25));
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1"), [], "it is not quiet yet");
+    world.wait(Duration::from_secs(5));
+    world
+        .turned_until("the follow-up has ended", || job_ended(2))
+        .await;
+    world.turn().await;
+
+    let job = more(&world, "ENG-1").remove(0);
+    let runs = repo.runs();
+    let log = repo.run_log(runs[1].id);
+    assert_eq!(
+        (job.kind, &job.state),
+        (JobKind::FollowUp, &JobState::Completed),
+        "{log}"
+    );
+    let inputs = &runs[1].inputs;
+    assert_eq!(inputs["findings"], "1. By mia:\nHandle the empty list.");
+    assert_eq!(
+        (&inputs["phase"], &inputs["pr_number"]),
+        (&json!("gap-analysis"), &json!(number.to_string()))
+    );
+    let pulls = repo.pulls();
+    assert_eq!(pulls.len(), 1, "no second pull request");
+    assert_eq!(repo.commits(&pulls[0].head).len(), 3);
+    let written = repo.file_at(&pulls[0].head, "a.txt");
+    assert_eq!(
+        written.as_deref(),
+        Some("A\n"),
+        "the prompt held the feedback"
+    );
+
+    // It was dealt with; the same words again ask for nothing.
+    repo.review(
+        number,
+        "mia",
+        "CHANGES_REQUESTED",
+        "Handle the  empty list.",
+    );
+    quiet(&world).await;
+    assert_eq!(more(&world, "ENG-1").len(), 1);
+    assert_eq!(
+        states(&world, number),
+        [FindingState::Resolved {
+            job: job.id.clone()
+        }]
+    );
+
+    let before = format!("{:?}", world.town.linear().issue("ENG-1").snapshot());
+    repo.merge(number).unwrap();
+    told(&world).await;
+    world.turn().await;
+    assert!(world.app.store.read(dedup::all).unwrap().is_empty());
+    let shown = world.admin("/api/pulls").await;
+    let pull = &shown["pulls"][0];
+    assert_eq!(
+        (&pull["state"], &pull["iterations"]),
+        (&json!("merged"), &json!(2))
+    );
+    assert_eq!(
+        before,
+        format!("{:?}", world.town.linear().issue("ENG-1").snapshot())
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feedback_waits_for_its_turn_and_is_never_lost() {
+    let world = still_world().await;
+    let number = opened(&world, "ENG-1").await;
+    let repo = world.repo();
+
+    // Paused, unmapped, or nobody can be asked: it waits.
+    repo.comment(number, "mia", "- [ ] one");
+    pause(&world, "ENG", true).await;
+    quiet(&world).await;
+    assert_eq!(more(&world, "ENG-1"), []);
+    pause(&world, "ENG", false).await;
+    let github = world.town.faults(Vendor::GitHub);
+    for _ in 0..8 {
+        github.next_on("/permission", Fault::Status(500));
+    }
+    quiet(&world).await;
+    assert_eq!(
+        states(&world, number),
+        [FindingState::New],
+        "it is asked again"
+    );
+    github.clear();
+    repo.comment(number, "mia", "- [ ] two");
+    quiet(&world).await;
+    let first = more(&world, "ENG-1");
+    assert_eq!(first.len(), 1, "one for both");
+    let findings = repo.runs()[0].inputs["findings"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(findings.contains("- [ ] one") && findings.contains("2. By mia:\n- [ ] two"));
+
+    // One at a time: what is said meanwhile waits, and so does a command.
+    repo.remark(number, "mia", "a.txt", 1, "three");
+    repo.comment(number, "mia", "/agent-implement four");
+    quiet(&world).await;
+    assert_eq!(more(&world, "ENG-1").len(), 1);
+    end(&world, &first[0].id, reported(Outcome::Success)).await;
+    let resolved = FindingState::Resolved {
+        job: first[0].id.clone(),
+    };
+    assert_eq!(
+        states(&world, number)
+            .iter()
+            .filter(|state| **state == resolved)
+            .count(),
+        2
+    );
+    world.turn().await;
+    let second = more(&world, "ENG-1").pop().unwrap();
+    assert_eq!(
+        second.kind,
+        JobKind::GapFill,
+        "what people ask for goes first"
+    );
+    assert_eq!(repo.runs()[1].inputs["instruction"], "four");
+    quiet(&world).await;
+    assert_eq!(more(&world, "ENG-1").len(), 2);
+
+    // An operator's stop is told.
+    end(
+        &world,
+        &second.id,
+        Event::Destroyed {
+            by: "an operator".into(),
+        },
+    )
+    .await;
+    let said = our_comments(&world, number);
+    assert!(
+        said.len() == 1 && said[0].starts_with("Gap fill failed: stopped by an operator"),
+        "{said:?}"
+    );
+    world.turn().await;
+    let third = more(&world, "ENG-1").pop().unwrap();
+    assert_eq!(third.kind, JobKind::FollowUp);
+    let findings = repo.runs()[2].inputs["findings"].clone();
+    assert_eq!(findings, "1. By mia, at a.txt:1:\nthree");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
+    let world = still_world().await;
+    let number = opened(&world, "ENG-1").await;
+    let repo = world.repo();
+    repo.comment(number, "mia", "- [ ] never works");
+    quiet(&world).await;
+    for tries in 1..=4 {
+        let jobs = more(&world, "ENG-1");
+        assert_eq!(jobs.len(), tries);
+        end(&world, &jobs[tries - 1].id, reported(Outcome::Failure)).await;
+        let failures = our_comments(&world, number);
+        let failed = "Follow-up failed: Nothing to commit: no file changes in the working tree";
+        let failures = failures
+            .iter()
+            .filter(|said| said.starts_with(failed))
+            .count();
+        assert_eq!(failures, tries, "each is told once");
+        world.wait(Duration::from_secs(9 * 60));
+        world.turn().await;
+        assert_eq!(more(&world, "ENG-1").len(), tries, "not at once");
+        world.wait(Duration::from_secs(61));
+        world.turn().await;
+    }
+    assert_eq!(more(&world, "ENG-1").len(), 4);
+    assert_eq!(states(&world, number), [FindingState::GivenUp]);
+    let said = our_comments(&world, number);
+    assert_eq!(
+        said.iter()
+            .filter(|said| said.contains("could not be worked in"))
+            .count(),
+        1,
+        "{said:?}"
+    );
+
+    // More waits until the day is over, and people are told so once.
+    repo.comment(number, "mia", "- [ ] another");
+    quiet(&world).await;
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1").len(), 4);
+    let pauses = |world: &World| {
+        let said = our_comments(world, number);
+        said.iter()
+            .filter(|said| said.contains("4 automatic follow-ups of a day"))
+            .count()
+    };
+    assert_eq!(pauses(&world), 1);
+    repo.comment(number, "mia", "/agent-implement");
+    told(&world).await;
+    world.turn().await;
+    let asked = more(&world, "ENG-1").pop().unwrap();
+    assert_eq!(
+        asked.kind,
+        JobKind::GapFill,
+        "what people ask for counts against nothing"
+    );
+    end(&world, &asked.id, reported(Outcome::Success)).await;
+    world.wait(Duration::from_secs(24 * 60 * 60));
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1").len(), 6);
+    assert_eq!(pauses(&world), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_is_one_run_whoever_tells_of_it() {
+    let world = still_world().await;
+    let number = opened(&world, "ENG-1").await;
+    let repo = world.repo();
+    let trigger = async |instruction: &str| {
+        let body = json!({"issueKey": "ENG-1", "prNumber": number, "instruction": instruction});
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let (told, ()) = tokio::join!(
+            async {
+                let told = ask(&world, body).await;
+                done.store(true, std::sync::atomic::Ordering::SeqCst);
+                told
+            },
+            async {
+                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                    world.turn().await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        );
+        told
+    };
+
+    // A stranger's command is none.
+    repo.comment(number, "guest", "/agent-implement mine it");
+    told(&world).await;
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1"), []);
+
+    // The webhook first.
+    repo.comment(number, "mia", "/agent-implement say it\nlouder");
+    told(&world).await;
+    world.turn().await;
+    let first = more(&world, "ENG-1").remove(0);
+    let same = trigger("say it\nlouder").await;
+    assert_eq!((same.status, &same.body["jobId"]), (200, &json!(first.id)));
+    // A second comment of the same words is a second run, in its turn, whoever tells of it first.
+    repo.comment(number, "mia", "/agent-implement say it louder");
+    told(&world).await;
+    let waits = trigger("say it louder").await;
+    assert_eq!(
+        waits.body,
+        json!({"ok": true, "dispatched": false, "queued": true})
+    );
+    assert_eq!(more(&world, "ENG-1").len(), 1);
+    end(&world, &first.id, reported(Outcome::Success)).await;
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1").len(), 2);
+
+    // The workflow first.
+    world.wait(Duration::from_secs(1));
+    end(
+        &world,
+        &more(&world, "ENG-1")[1].id,
+        reported(Outcome::Success),
+    )
+    .await;
+    let third = trigger("and softer").await;
+    assert_eq!(third.status, 200, "{third:?}");
+    repo.comment(number, "mia", "/agent-implement and softer");
+    told(&world).await;
+    let answer = world.town.github().delivered().pop().unwrap().answer;
+    assert_eq!(
+        serde_json::from_str::<Value>(&answer).unwrap()["reason"],
+        "known"
+    );
+    end(
+        &world,
+        &more(&world, "ENG-1")[2].id,
+        reported(Outcome::Failure),
+    )
+    .await;
+    world.turn().await;
+    assert_eq!(more(&world, "ENG-1").len(), 3);
+    let said = our_comments(&world, number);
+    assert!(
+        said.len() == 1 && said[0].starts_with("Gap fill failed: Nothing to commit"),
+        "told once: {said:?}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_webhook_told_is_found_by_looking() {
+    let world = still_world().await;
+    let (number, merged) = (opened(&world, "ENG-1").await, opened(&world, "ENG-2").await);
+    let repo = world.repo();
+    world.town.github().set_hook_dial(HookDial {
+        lost: 1.0,
+        ..HookDial::default()
+    });
+    let file = ".agent-implement/config.yml";
+    let named = "reviewCheckNames: [CodeRabbit@coderabbitai]\n";
+    repo.commit("main", &[(file, named)], "Name a reviewer")
+        .unwrap();
+    repo.remark(number, "mia", "a.txt", 1, "This leaks.");
+    let settled = repo.remark(number, "mia", "a.txt", 1, "This is settled.");
+    repo.resolve(settled);
+    repo.review(
+        number,
+        "coderabbitai[bot]",
+        "CHANGES_REQUESTED",
+        "It races.",
+    );
+    let gone = repo.review(number, "mia", "CHANGES_REQUESTED", "Rewrite it.");
+    repo.dismiss(gone);
+    repo.comment(number, BOT, "- [ ] our own words");
+    quiet(&world).await;
+    assert_eq!(world.town.github().delivered().len(), 0);
+    assert_eq!(more(&world, "ENG-1"), []);
+
+    heal::once(&world.app).await.unwrap();
+    repo.merge(merged).unwrap();
+    heal::once(&world.app).await.unwrap();
+    let shown = world.admin("/api/pulls").await;
+    assert_eq!(
+        (&shown["healing"]["sweeps"], &shown["healing"]["found"]),
+        (&json!(2), &json!(3))
+    );
+    let pulls = shown["pulls"].as_array().unwrap();
+    let of = |number: u64| {
+        pulls
+            .iter()
+            .find(|pull| pull["prNumber"] == number)
+            .unwrap()
+    };
+    assert_eq!(
+        (&of(number)["findingsWaiting"], &of(merged)["state"]),
+        (&json!(2), &json!("merged"))
+    );
+
+    // While nothing changes, nothing is read but a list that has not changed.
+    let before = world.town.requests().len();
+    heal::once(&world.app).await.unwrap();
+    let asked = world.town.requests().all().split_off(before);
+    let asked: Vec<_> = asked.iter().map(|one| one.status.unwrap()).collect();
+    assert_eq!(asked, [304], "one list that has not changed");
+
+    quiet(&world).await;
+    let findings = repo.runs()[0].inputs["findings"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        findings.contains("This leaks.") && findings.contains("By coderabbitai:\nIt races."),
+        "{findings}"
+    );
+    assert!(!findings.contains("Rewrite") && !findings.contains("settled"));
+
+    // A command that nobody told of is started, once.
+    end(
+        &world,
+        &more(&world, "ENG-1")[0].id,
+        reported(Outcome::Success),
+    )
+    .await;
+    next_second().await;
+    repo.comment(number, "mia", "/agent-implement once");
+    for _ in 0..3 {
+        heal::once(&world.app).await.unwrap();
+        world.turn().await;
+        for job in more(&world, "ENG-1").iter().filter(|job| job.is_active()) {
+            end(&world, &job.id, reported(Outcome::Success)).await;
+        }
+    }
+    assert_eq!(more(&world, "ENG-1").len(), 2);
+
+    // Nothing is done on a pull request that is closed, and it is done when it is open again.
+    next_second().await;
+    repo.remark(number, "mia", "a.txt", 2, "And this leaks.");
+    heal::once(&world.app).await.unwrap();
+    repo.close(number);
+    quiet(&world).await;
+    assert_eq!(more(&world, "ENG-1").len(), 2);
+    assert!(states(&world, number).contains(&FindingState::Withdrawn));
+    world.stop().await;
+}

@@ -1,0 +1,174 @@
+//! Two hundred deliveries, each sent three times in any order, and `kill -9` in the middle of them.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_implement::domain::job::JobKind;
+use agent_implement::sandbox::Vendor;
+use serde_json::{Value, json};
+
+use super::{making, more, opened, still_world};
+use crate::webhooks::signature;
+use crate::world::{Asleep, World};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
+
+const PULLS: usize = 10;
+const EACH: usize = 20;
+
+/// After how many answers does the service die?
+const DIES_AFTER: usize = 250;
+
+fn serve(world: &Asleep, port: u16) -> Child {
+    let address = format!("http://127.0.0.1:{port}");
+    let mut line = world.command_line(&address, &making());
+    line.extend(["--port".to_owned(), port.to_string()]);
+    let mut command = Command::new(PROGRAM);
+    command.arg("serve").args(line);
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+    quiet.stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// What the host would send, one for each thing that was said.
+fn say(world: &World, pulls: &[u64]) -> usize {
+    let repo = world.repo();
+    for (at, number) in pulls.iter().enumerate() {
+        for one in 0..EACH {
+            let words = format!("finding {at}.{one}.");
+            match one % 3 {
+                0 => repo.comment(*number, "mia", &format!("- [ ] {words}")),
+                1 => repo.remark(*number, "mia", "a.txt", 1, &words),
+                _ => repo.review(*number, "mia", "CHANGES_REQUESTED", &words),
+            };
+        }
+    }
+    pulls.len() * EACH
+}
+
+async fn deliver(port: u16, (event, id, payload): &(String, String, Value)) -> Value {
+    let url = format!("http://127.0.0.1:{port}/api/repo-host/webhook");
+    let body = payload.to_string();
+    loop {
+        let request = reqwest::Client::new()
+            .post(&url)
+            .header("x-github-event", event)
+            .header("x-github-delivery", id)
+            .header("x-hub-signature-256", signature(body.as_bytes()))
+            .body(body.clone());
+        if let Ok(answer) = request.send().await
+            && answer.status() == 200
+        {
+            return answer.json().await.unwrap();
+        }
+        // It is down; the host's owner sends again what was not taken.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_delivery_is_lost_or_counted_twice() {
+    let world = still_world().await;
+    let mut pulls = Vec::new();
+    for at in 0..PULLS {
+        pulls.push(opened(&world, &format!("ENG-{}", at + 1)).await);
+    }
+    // Nobody listens there; what would be sent is kept.
+    world.repo().hook("http://127.0.0.1:9/nowhere", "unused");
+    let count = say(&world, &pulls);
+    world
+        .until("all is told", || world.town.github().has_delivered())
+        .await;
+    let sent = world.town.github().delivered();
+    assert_eq!(sent.len(), count);
+    let once = sent.into_iter().map(|one| (one.event, one.id, one.payload));
+    let once: Vec<_> = once.collect();
+    let mut thrice = [once.clone(), once.clone(), once].concat();
+    fastrand::shuffle(&mut thrice);
+
+    let world = world.asleep().await;
+    // Nobody at the host answers meanwhile, so that nothing is found by looking.
+    world.town.faults(Vendor::GitHub).outage(true);
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let service = Arc::new(Mutex::new(serve(&world, port)));
+    let (queue, answered) = (Arc::new(Mutex::new(thrice)), Arc::new(AtomicUsize::new(0)));
+    let queued = Arc::new(AtomicUsize::new(0));
+    let mut senders = Vec::new();
+    for _ in 0..8 {
+        let (queue, answered, queued) = (queue.clone(), answered.clone(), queued.clone());
+        senders.push(tokio::spawn(async move {
+            loop {
+                let next = queue.lock().unwrap().pop();
+                let Some(next) = next else { return Ok(()) };
+                let told = deliver(port, &next).await;
+                let is_new = told == json!({"queued": true});
+                let is_known = told["reason"] == "duplicate";
+                if !is_new && !is_known {
+                    return Err(format!("{told} to {next:?}"));
+                }
+                queued.fetch_add(usize::from(is_new), Ordering::SeqCst);
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+    }
+    while answered.load(Ordering::SeqCst) < DIES_AFTER {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let kill = |service: &Mutex<Child>| {
+        let mut service = service.lock().unwrap();
+        service.kill().unwrap();
+        service.wait().unwrap();
+    };
+    kill(&service);
+    assert!(
+        answered.load(Ordering::SeqCst) < 3 * count,
+        "it died in the middle"
+    );
+    *service.lock().unwrap() = serve(&world, port);
+    for sender in senders {
+        sender.await.unwrap().unwrap();
+    }
+    kill(&service);
+    let queued = queued.load(Ordering::SeqCst);
+    assert!(queued <= count, "{queued} of {count} were told to be new");
+
+    world.town.faults(Vendor::GitHub).outage(false);
+    let world = world.awake(making()).await;
+    for _ in 0..3 {
+        world.wait(super::QUIET);
+        world.turn().await;
+    }
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    for run in world.repo().runs() {
+        let findings = run.inputs["findings"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        for word in findings
+            .split_whitespace()
+            .filter(|word| word.contains('.'))
+        {
+            let is_number =
+                word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() == 2;
+            *told.entry(word.to_owned()).or_default() += usize::from(is_number);
+        }
+    }
+    told.retain(|_, times| *times > 0);
+    assert_eq!(told.len(), count, "each finding reached a run");
+    assert!(told.values().all(|times| *times == 1), "{told:?}");
+    for at in 0..PULLS {
+        let more = more(&world, &format!("ENG-{}", at + 1));
+        assert!(
+            more.len() == 1 && more[0].kind == JobKind::FollowUp,
+            "{more:?}"
+        );
+    }
+    world.stop().await;
+}

@@ -1,0 +1,482 @@
+//! `POST /api/repo-host/webhook`: what is refused, what is ignored, and what is taken once.
+
+use std::time::Duration;
+
+use agent_implement::domain::feedback::{FindingState, PullId, Source};
+use agent_implement::domain::ids::Repo;
+use agent_implement::domain::job::{JobKind, JobState, PullRef};
+use agent_implement::domain::secret::Secret;
+use agent_implement::flow::follow_up;
+use agent_implement::keys::signature::sign;
+use agent_implement::store::dedup::DedupEntry;
+use agent_implement::store::{Store, dedup, findings};
+use serde_json::{Value, json};
+
+use crate::api::{ACCESS_CODE, Answer, START, Server, answer, job};
+
+const PATH: &str = "/api/repo-host/webhook";
+pub const SECRET: &str = "the host's own secret";
+
+/// A payload as the host sends it, trimmed.
+pub fn payload(name: &str) -> Value {
+    let text = match name {
+        "check_run" => include_str!("../data/webhooks/check_run.json"),
+        "closed" => include_str!("../data/webhooks/closed.json"),
+        "issue_comment" => include_str!("../data/webhooks/issue_comment.json"),
+        "issue_comment_on_issue" => include_str!("../data/webhooks/issue_comment_on_issue.json"),
+        "merged" => include_str!("../data/webhooks/merged.json"),
+        "opened" => include_str!("../data/webhooks/opened.json"),
+        "ping" => include_str!("../data/webhooks/ping.json"),
+        "review" => include_str!("../data/webhooks/review.json"),
+        "review_comment" => include_str!("../data/webhooks/review_comment.json"),
+        "review_dismissed" => include_str!("../data/webhooks/review_dismissed.json"),
+        "synchronize" => include_str!("../data/webhooks/synchronize.json"),
+        "thread_resolved" => include_str!("../data/webhooks/thread_resolved.json"),
+        other => panic!("no payload {other}"),
+    };
+    serde_json::from_str(text).unwrap()
+}
+
+/// The block that our pull requests carry.
+pub fn meta(issue: &str, job: &str) -> String {
+    let meta = json!({"issueId": issue, "identifier": "ENG-1", "dispatchId": job, "jobId": job});
+    format!("Adds the feature.\n\n<!-- agent-implement-meta {meta} -->\n")
+}
+
+pub fn signature(body: &[u8]) -> String {
+    format!("sha256={}", sign(body, &Secret::new(SECRET)))
+}
+
+fn flags() -> Vec<&'static str> {
+    let admin = ["--admin-access-code", ACCESS_CODE];
+    [admin, ["--scm-webhook-secret", SECRET]].concat()
+}
+
+async fn server() -> Server {
+    Server::with(&flags(), Store::in_memory().unwrap()).await
+}
+
+async fn post(server: &Server, body: impl Into<Vec<u8>>, headers: &[(&str, &str)]) -> Answer {
+    let body = body.into();
+    let mut request = server.request("POST", PATH);
+    if headers
+        .iter()
+        .all(|(name, _)| *name != "x-hub-signature-256")
+    {
+        request = request.header("x-hub-signature-256", signature(&body));
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    answer(request.body(body)).await
+}
+
+/// Sends a payload under a delivery id of its own.
+async fn send(server: &Server, event: &str, payload: &Value) -> Value {
+    let id = format!("{:x}", fastrand::u128(..));
+    let headers = [("x-github-event", event), ("x-github-delivery", &id)];
+    let told = post(server, payload.to_string(), &headers).await;
+    assert_eq!(told.status, 200, "{told:?}");
+    told.body
+}
+
+/// Pull request 2 is ours, opened by a run for issue `issue-1`.
+async fn with_pull(server: &Server) {
+    let mut done = job("01J", JobKind::Implementation);
+    done.state = JobState::Completed;
+    done.finished_at = Some(START);
+    done.pull = PullRef::from_url("https://github.example/acme/shop/pull/2");
+    server.put_job(&done).await;
+}
+
+/// The payload about pull request 2, which carries our block.
+fn ours(name: &str) -> Value {
+    let mut payload = payload(name);
+    for field in ["/pull_request", "/issue"] {
+        if let Some(pull) = payload.pointer_mut(field) {
+            pull["number"] = json!(2);
+            pull["body"] = json!(meta("issue-1", "01J"));
+        }
+    }
+    payload
+}
+
+fn said(name: &str, field: &str, text: &str) -> Value {
+    let mut payload = ours(name);
+    payload[field]["body"] = json!(text);
+    payload[field]["id"] = json!(fastrand::u32(..));
+    payload
+}
+
+fn ignored(reason: &str) -> Value {
+    json!({"ignored": true, "reason": reason})
+}
+
+fn ledger(server: &Server) -> Vec<(Source, FindingState, String)> {
+    let pull = PullId {
+        repo: Repo::new("acme", "shop"),
+        number: 2,
+    };
+    let rows = server.app.store.read(|tx| findings::of_pull(tx, &pull));
+    let rows = rows.unwrap().into_iter();
+    rows.map(|(_, one)| (one.remark.source, one.state, one.remark.body))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
+    let off = Server::with(
+        &["--admin-access-code", ACCESS_CODE],
+        Store::in_memory().unwrap(),
+    );
+    let told = post(&off.await, "{", &[]).await;
+    assert_eq!(told.fault(), (503, "Webhook not configured"));
+
+    let server = server().await;
+    let right = signature(b"{}");
+    let others = format!("sha256={}", sign(b"{}", &Secret::new("another")));
+    let sha1 = right.replace("sha256=", "sha1=");
+    for wrong in ["", "sha256=", &sha1, &right[..70], &others, "sha256=zz"] {
+        for body in ["{}", "{", ""] {
+            let told = post(&server, body, &[("x-hub-signature-256", wrong)]).await;
+            assert_eq!(
+                told.fault(),
+                (401, "Invalid signature"),
+                "{wrong:?} {body:?}"
+            );
+        }
+    }
+    let changed = post(&server, "{ }", &[("x-hub-signature-256", &right)]).await;
+    assert_eq!(changed.fault(), (401, "Invalid signature"));
+    let unsigned = answer(server.request("POST", PATH).body("{}")).await;
+    assert_eq!(unsigned.fault(), (401, "Invalid signature"));
+
+    let deep = "[".repeat(200_000);
+    for wrong in [
+        "",
+        "{",
+        "payload={}",
+        "null",
+        "7",
+        "\"x\"",
+        "[]",
+        "\u{0}",
+        deep.as_str(),
+    ] {
+        let told = post(&server, wrong, &[]).await;
+        assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+    }
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let told = post(&server, "payload=%7B%22zen%22%3A+1%7D&x=1", &form).await;
+    assert_eq!(
+        (told.status, told.body),
+        (200, ignored("unsupported event"))
+    );
+    let told = post(&server, "other=%7B%7D", &form).await;
+    assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+
+    for field in [
+        "/pull_request/number",
+        "/pull_request/html_url",
+        "/pull_request/head/ref",
+        "/pull_request/merge_commit_sha",
+        "/repository/full_name",
+    ] {
+        let mut merged = payload("merged");
+        *merged.pointer_mut(field).unwrap() = Value::Null;
+        for named in [&[("x-github-event", "pull_request")][..], &[]] {
+            let told = post(&server, merged.to_string(), named).await;
+            assert_eq!(told.fault(), (400, "Missing required PR fields"), "{field}");
+        }
+    }
+    let got = server.ask("GET", PATH, "", None).await;
+    assert_eq!((got.status, got.header("allow")), (405, "POST"));
+    let large = post(&server, vec![b' '; (25 << 20) + 1], &[]).await;
+    assert_eq!(large.status, 413);
+}
+
+#[tokio::test]
+async fn a_delivery_counts_once_for_days() {
+    let server = server().await;
+    with_pull(&server).await;
+    let body = ours("review").to_string();
+    let headers = [
+        ("x-github-event", "pull_request_review"),
+        ("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958"),
+    ];
+    let first = post(&server, body.clone(), &headers).await;
+    assert_eq!((first.status, first.body), (200, json!({"queued": true})));
+    let kept = ledger(&server);
+    assert_eq!(kept.len(), 1);
+    server.clock.advance(Duration::from_secs(3 * 24 * 60 * 60));
+    follow_up::once(&server.app).await.unwrap();
+    let again = post(&server, body.clone(), &headers).await;
+    assert_eq!((again.status, again.body), (200, ignored("duplicate")));
+    assert_eq!(ledger(&server), kept);
+
+    // Whatever is refused is not taken: mended, it counts.
+    let headers = [
+        ("x-github-event", "pull_request"),
+        ("x-github-delivery", "mended"),
+    ];
+    let mut merged = ours("merged");
+    merged["pull_request"]["merge_commit_sha"] = Value::Null;
+    assert_eq!(
+        post(&server, merged.to_string(), &headers).await.status,
+        400
+    );
+    let told = post(&server, ours("merged").to_string(), &headers).await;
+    assert_eq!(told.body, json!({"queued": true}));
+
+    // Without an id the bytes are their own.
+    let bare = ours("synchronize").to_string();
+    let told = post(&server, bare.clone(), &[]).await;
+    assert_eq!(told.body, json!({"acknowledged": true}));
+    assert_eq!(post(&server, bare, &[]).await.body, ignored("duplicate"));
+
+    server.clock.advance(Duration::from_secs(2 * 24 * 60 * 60));
+    follow_up::once(&server.app).await.unwrap();
+    let known = post(&server, ours("opened").to_string(), &headers).await;
+    assert_eq!(known.body, ignored("duplicate"));
+    let first = [("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")];
+    let forgotten = post(&server, body, &first).await;
+    assert_ne!(forgotten.body, ignored("duplicate"), "it was swept");
+}
+
+/// Every row of the table of incoming events.
+#[tokio::test]
+async fn each_event_is_answered_for_what_it_is() {
+    let server = server().await;
+    with_pull(&server).await;
+    let queued = json!({"queued": true});
+    let review = "pull_request_review";
+    let line = "pull_request_review_comment";
+
+    assert_eq!(send(&server, review, &ours("review")).await, queued);
+    let mut blocking = said(
+        "review",
+        "review",
+        "## Blocking\n\nThe migration loses rows.",
+    );
+    blocking["review"]["state"] = json!("commented");
+    assert_eq!(send(&server, review, &blocking).await, queued);
+    assert_eq!(send(&server, line, &ours("review_comment")).await, queued);
+    assert_eq!(
+        send(&server, "issue_comment", &ours("issue_comment")).await,
+        queued
+    );
+    let sources: Vec<Source> = ledger(&server)
+        .into_iter()
+        .map(|(source, _, _)| source)
+        .collect();
+    let count = |wanted| sources.iter().filter(|source| **source == wanted).count();
+    assert_eq!(
+        [
+            count(Source::Review),
+            count(Source::ReviewComment),
+            count(Source::IssueComment)
+        ],
+        [2, 1, 1]
+    );
+    assert!(
+        ledger(&server)
+            .iter()
+            .all(|(_, state, _)| *state == FindingState::New)
+    );
+
+    // The same words, by another way or in other lines.
+    assert_eq!(
+        send(&server, line, &ours("review_comment")).await,
+        ignored("known")
+    );
+    let folded = said(
+        "review_comment",
+        "comment",
+        " This panics  when\nthe list is empty. ",
+    );
+    assert_eq!(send(&server, line, &folded).await, ignored("known"));
+
+    let mut approved = said("review", "review", "- [ ] everything");
+    approved["review"]["state"] = json!("approved");
+    let mut edited = said("issue_comment", "comment", "/agent-implement");
+    edited["action"] = json!("edited");
+    let mut closed = ours("issue_comment");
+    closed["issue"]["state"] = json!("closed");
+    let mut bot = said("issue_comment", "comment", "- [ ] run the tests");
+    bot["comment"]["user"] = json!({"login": "ci[bot]", "type": "Bot"});
+    let mut own = said("issue_comment", "comment", "🔴 mended?");
+    own["comment"]["user"] = own["issue"]["user"].clone();
+    let mut lacking = ours("review_comment");
+    lacking["comment"]["id"] = json!("7");
+    let foreign_block = {
+        let mut payload = ours("review");
+        payload["pull_request"]["body"] = json!(meta("another-issue", "01X"));
+        payload
+    };
+    let mut foreign_number = ours("review");
+    foreign_number["pull_request"]["number"] = json!(3);
+    let comment = |text: &str| said("issue_comment", "comment", text);
+    let at_line = |text: &str| said("review_comment", "comment", text);
+    for (event, payload, reason) in [
+        (review, approved, "does not request changes"),
+        (line, at_line("nit: rename this"), "optional"),
+        (line, at_line("LGTM!"), "praise"),
+        (
+            "issue_comment",
+            comment("What a nice change, and not blocking."),
+            "nothing actionable",
+        ),
+        (
+            "issue_comment",
+            comment("Please review, @somebody"),
+            "nothing actionable",
+        ),
+        ("issue_comment", bot, "nothing actionable"),
+        ("issue_comment", own, "our own words"),
+        (
+            "issue_comment",
+            comment("- [ ] a\n\n<!-- agent-implement:1-1 -->"),
+            "our own words",
+        ),
+        ("issue_comment", edited, "an edited command"),
+        ("issue_comment", closed, "the pull request is closed"),
+        (
+            "issue_comment",
+            ours("issue_comment_on_issue"),
+            "not on a pull request",
+        ),
+        (review, payload("review"), "not our pull request"),
+        (review, foreign_block, "not our pull request"),
+        (review, foreign_number, "not our pull request"),
+        (line, lacking, "incomplete payload"),
+        ("pull_request", ours("opened"), "not a merged pull request"),
+        ("pull_request", ours("closed"), "not a merged pull request"),
+        ("ping", payload("ping"), "unsupported event"),
+        ("check_run", payload("check_run"), "unsupported event"),
+    ] {
+        assert_eq!(
+            send(&server, event, &payload).await,
+            ignored(reason),
+            "{event} {payload}"
+        );
+    }
+    assert_eq!(ledger(&server).len(), 4);
+
+    let synchronized = send(&server, "pull_request", &ours("synchronize")).await;
+    assert_eq!(synchronized, json!({"acknowledged": true}));
+    let mut command = said("issue_comment", "comment", "/agent-implement say it louder");
+    assert_eq!(send(&server, "issue_comment", &command).await, queued);
+    assert_eq!(
+        send(&server, "issue_comment", &command).await,
+        ignored("known")
+    );
+    command["action"] = json!("deleted");
+    let gone = send(&server, "issue_comment", &command).await;
+    assert_eq!(gone, json!({"acknowledged": true}));
+}
+
+/// What was said and taken back asks for nothing.
+#[tokio::test]
+async fn what_is_taken_back_is_withdrawn() {
+    let server = server().await;
+    with_pull(&server).await;
+    let states = || -> Vec<FindingState> {
+        ledger(&server)
+            .into_iter()
+            .map(|(_, state, _)| state)
+            .collect()
+    };
+    send(&server, "pull_request_review", &ours("review")).await;
+    send(&server, "pull_request_review", &ours("review_dismissed")).await;
+    assert_eq!(states(), [FindingState::Withdrawn]);
+    send(&server, "pull_request_review", &ours("review")).await;
+    assert_eq!(states(), [FindingState::New], "it is said again");
+    let mut approved = said("review", "review", "");
+    approved["review"]["state"] = json!("approved");
+    send(&server, "pull_request_review", &approved).await;
+    assert_eq!(states(), [FindingState::Withdrawn]);
+
+    let line = "pull_request_review_comment";
+    send(&server, line, &ours("review_comment")).await;
+    send(
+        &server,
+        "pull_request_review_thread",
+        &ours("thread_resolved"),
+    )
+    .await;
+    assert!(
+        states()
+            .iter()
+            .all(|state| *state == FindingState::Withdrawn)
+    );
+    let mut unresolved = ours("thread_resolved");
+    unresolved["action"] = json!("unresolved");
+    let told = send(&server, "pull_request_review_thread", &unresolved).await;
+    assert_eq!(told, json!({"queued": true}));
+    assert!(states().contains(&FindingState::New));
+    let mut edited = ours("review_comment");
+    edited["action"] = json!("edited");
+    edited["comment"]["body"] = json!("nit: never mind");
+    assert_eq!(send(&server, line, &edited).await, ignored("optional"));
+    assert!(
+        states()
+            .iter()
+            .all(|state| *state == FindingState::Withdrawn)
+    );
+}
+
+#[tokio::test]
+async fn a_merge_closes_the_loop_once() {
+    let server = server().await;
+    with_pull(&server).await;
+    let entry = DedupEntry {
+        issue: server.job("01J").issue,
+        dispatched_at: START,
+    };
+    let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
+    put.await.unwrap();
+    send(&server, "pull_request_review", &ours("review")).await;
+    let token = server.signed_in().await;
+    let shown = server.ask("GET", "/api/pulls", &token, None).await.body;
+    assert_eq!(shown["pulls"][0]["state"], "open");
+    assert_eq!(shown["pulls"][0]["findingsWaiting"], 1);
+
+    let mut elsewhere = payload("merged");
+    elsewhere["pull_request"]["number"] = json!(77);
+    let told = send(&server, "pull_request", &elsewhere).await;
+    assert_eq!(told, ignored("not our pull request"));
+    // The host does not care for case.
+    let mut merged = ours("merged");
+    merged["repository"]["full_name"] = json!("acme/shop");
+    assert_eq!(
+        send(&server, "pull_request", &merged).await,
+        json!({"queued": true})
+    );
+    assert_eq!(
+        send(&server, "pull_request", &merged).await,
+        ignored("known")
+    );
+
+    let shown = server.ask("GET", "/api/pulls", &token, None).await.body;
+    let pull = &shown["pulls"][0];
+    assert_eq!(
+        (&pull["state"], &pull["jobStatus"], &pull["findingsWaiting"]),
+        (&json!("merged"), &json!("completed"), &json!(0))
+    );
+    assert_eq!(
+        (
+            &pull["prNumber"],
+            &pull["repo"],
+            &pull["issueIdentifier"],
+            &pull["iterations"]
+        ),
+        (&json!(2), &json!("acme/shop"), &json!("ENG-1"), &json!(1))
+    );
+    assert!(server.app.store.read(dedup::all).unwrap().is_empty());
+    assert_eq!(ledger(&server)[0].1, FindingState::Withdrawn);
+    let owed = server
+        .app
+        .store
+        .read(agent_implement::store::outbox::pending);
+    assert!(owed.unwrap().is_empty(), "the ticket is left as it is");
+}
