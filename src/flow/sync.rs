@@ -21,7 +21,7 @@ use crate::domain::mapping::Mapping;
 use crate::domain::templates::{
     self, FileStatus, SYNC_BRANCH, SYNC_MESSAGE, SyncReport, SyncStatus, Template, Upkeep,
 };
-use crate::scm::{GitHub, Pull, TreeContent, TreeFile};
+use crate::scm::{FolderEntry, GitHub, Pull, TreeContent, TreeFile};
 use crate::store::{StoreError, StoreResult, mappings, outbox, syncs};
 use crate::wire::VendorError;
 
@@ -236,16 +236,15 @@ pub(super) fn no_branch(repo: &Repo, branch: &str) -> String {
 /// share its files.
 fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Template>), Obstacle> {
     let all = app.store.read(mappings::all)?;
-    let of_repo: Vec<Mapping> = sharing(all, repo).collect();
-    let Some(asking) = of_repo.iter().find(|mapping| mapping.team_key == *team) else {
+    let Some(asking) = sharing(&all, repo).find(|mapping| mapping.team_key == *team) else {
         return Err(Obstacle::Rule(format!(
             "{team} is no longer mapped to {repo}"
         )));
     };
     let branch = asking.default_branch.clone();
-    let sharing: Vec<Mapping> = of_repo
-        .into_iter()
+    let sharing: Vec<Mapping> = sharing(&all, repo)
         .filter(|mapping| mapping.default_branch == branch)
+        .cloned()
         .collect();
     let image = app.config.session_image.as_deref();
     let wanted = templates::wanted(repo, &sharing, image);
@@ -254,20 +253,24 @@ fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Templat
 }
 
 /// The mappings to one repository; the host does not tell the cases of letters apart.
-pub(super) fn sharing(all: Vec<Mapping>, repo: &Repo) -> impl Iterator<Item = Mapping> + use<'_> {
-    let is_same = |mapping: &Mapping| {
+pub(super) fn sharing<'a>(all: &'a [Mapping], repo: &'a Repo) -> impl Iterator<Item = &'a Mapping> {
+    all.iter().filter(|mapping| {
         mapping.owner.eq_ignore_ascii_case(&repo.owner)
             && mapping.repo.eq_ignore_ascii_case(&repo.name)
-    };
-    all.into_iter().filter(is_same)
+    })
 }
 
-/// What stands at the paths of these files, by path: git's name of its content.
-struct Blobs(BTreeMap<String, String>);
+/// What stands at the paths of these files, by path.
+struct Blobs(BTreeMap<String, FolderEntry>);
 
 impl Blobs {
+    /// Git's name of its content.
     fn get(&self, path: &str) -> Option<&str> {
-        self.0.get(path).map(String::as_str)
+        self.0.get(path).map(|entry| entry.sha.as_str())
+    }
+
+    fn is_file(&self, path: &str) -> bool {
+        self.0.get(path).is_some_and(|entry| entry.is_file)
     }
 }
 
@@ -282,7 +285,7 @@ async fn blobs(
     for folder in folders {
         let entries = github.folder(repo, folder, commit).await?;
         let entries = entries.unwrap_or_default().into_iter();
-        found.extend(entries.map(|entry| (entry.path, entry.sha)));
+        found.extend(entries.map(|entry| (entry.path.clone(), entry)));
     }
     Ok(Blobs(found))
 }
@@ -310,7 +313,7 @@ async fn compare(
         || github.commit_message(repo, tip).await?.trim() == SYNC_MESSAGE;
     for seed in seeds {
         match there.get(&seed.path) {
-            Some(blob) => offer.files.push(TreeFile {
+            Some(blob) if there.is_file(&seed.path) => offer.files.push(TreeFile {
                 content: TreeContent::Blob(blob.to_owned()),
                 path: seed.path,
             }),
@@ -318,7 +321,8 @@ async fn compare(
                 offer.stands = false;
                 offer.files.push(as_it_is(seed));
             }
-            None => {}
+            // Taken off; or made a folder or a link, which no commit of ours can carry over.
+            _ => {}
         }
     }
     offer.files.sort_by(|one, other| one.path.cmp(&other.path));
