@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use agent_implement::domain::issue::Related;
-use agent_implement::domain::mapping::Provider;
+use agent_implement::domain::mapping::{Mapping, Provider};
 use agent_implement::domain::report::RunPhase;
 use agent_implement::domain::run_config::{Callback, RunConfig};
 use agent_implement::domain::secret::Secret;
-use serde_json::Value;
+use agent_implement::domain::templates;
+use serde_json::{Value, json};
 
-use crate::world::{COMMENT_TRIGGER, PLANNING, WORKFLOW};
+use crate::world::{COMMENT_TRIGGER, PLANNING, WORKFLOW, planning_mapping};
 
 /// A dispatch that says everything a dispatch can say.
 fn whole(phase: RunPhase) -> RunConfig {
@@ -62,26 +63,76 @@ fn both_workflows_declare_exactly_the_inputs_of_a_dispatch() {
     }
 }
 
+/// A workflow as a repository gets it whose model is served by this provider.
+fn synced(file: &str, provider: Provider) -> Value {
+    let mapping = Mapping {
+        provider,
+        ..planning_mapping()
+    };
+    let all = templates::wanted(&mapping.target(), &[mapping], None).unwrap();
+    let path = format!(".github/workflows/{file}");
+    read(&all.into_iter().find(|one| one.path == path).unwrap().text)
+}
+
 #[test]
 fn each_workflow_has_the_rights_it_needs_and_no_more() {
-    let jobs = |template| read(template)["jobs"].clone();
-    assert_eq!(
-        jobs(PLANNING)["plan"]["permissions"],
-        serde_json::json!({"contents": "read"}),
-        "a plan pushes nothing"
-    );
-    assert_eq!(
-        jobs(WORKFLOW)["implement"]["permissions"],
-        serde_json::json!({"contents": "write", "pull-requests": "write", "checks": "read"})
-    );
-    for template in [WORKFLOW, PLANNING] {
-        let workflow = read(template);
-        assert_eq!(workflow["permissions"], serde_json::json!({}));
-        let name = workflow["run-name"].as_str().unwrap();
-        assert!(name.contains("${{ inputs.dispatch_id }}"), "{name}");
-        let (_, job) = workflow["jobs"].as_object().unwrap().iter().next().unwrap();
-        assert_eq!(job["steps"][0]["run"], "agent-implement mask");
-        assert_eq!(job["steps"][1]["run"], "exec agent-implement run");
+    let reads = json!({"contents": "read"});
+    let writes = json!({"contents": "write", "pull-requests": "write", "checks": "read"});
+    let region = "eu-west-1".to_owned();
+    for (file, job, rights) in [
+        ("agent-plan.yml", "plan", reads),
+        ("agent-implement.yml", "implement", writes),
+    ] {
+        for provider in [
+            Provider::Direct,
+            Provider::Cloud {
+                region: region.clone(),
+            },
+        ] {
+            let is_cloud = provider != Provider::Direct;
+            let workflow = synced(file, provider);
+            let mut rights = rights.clone();
+            if is_cloud {
+                rights["id-token"] = json!("write");
+            }
+            assert_eq!(workflow["permissions"], json!({}));
+            let job = &workflow["jobs"][job];
+            assert_eq!(job["permissions"], rights, "{file}");
+            let name = workflow["run-name"].as_str().unwrap();
+            assert!(name.contains("${{ inputs.dispatch_id }}"), "{name}");
+            let steps = job["steps"].as_array().unwrap();
+            assert_eq!(steps.len(), if is_cloud { 3 } else { 2 });
+            assert_eq!(
+                steps[0],
+                json!({"name": "Mask the run's tokens", "run": "agent-implement mask"})
+            );
+            let run = steps.last().unwrap();
+            assert_eq!(run["run"], "exec agent-implement run");
+            let keys: Vec<&String> = run["env"].as_object().unwrap().keys().collect();
+            assert_eq!(
+                keys.iter().any(|key| key.starts_with("AWS_")),
+                is_cloud,
+                "{keys:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn foreign_actions_are_named_by_their_commit() {
+    for template in [WORKFLOW, PLANNING, COMMENT_TRIGGER] {
+        for line in template.lines() {
+            let Some((_, action)) = line.split_once("uses: ") else {
+                continue;
+            };
+            let (name, version) = action.split_once(" # v").unwrap();
+            let (_, commit) = name.split_once('@').unwrap();
+            assert!(
+                commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{line}"
+            );
+            assert_eq!(version.split('.').count(), 3, "{line}");
+        }
     }
 }
 

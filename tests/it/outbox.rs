@@ -1,0 +1,201 @@
+//! What an operator does about what could not be delivered: retry, or drop.
+
+use std::time::Duration;
+
+use agent_implement::domain::effect::Effect;
+use agent_implement::domain::job::JobState;
+use agent_implement::domain::stage::Stage;
+use agent_implement::flow;
+use agent_implement::sandbox::{Fault, Vendor};
+use agent_implement::store::outbox;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::world::World;
+use crate::world::mapping;
+
+async fn owed(world: &World, list: &str) -> Vec<Value> {
+    let all = world.admin("/api/outbox").await;
+    all[list].as_array().unwrap().clone()
+}
+
+async fn retry(world: &World, id: &Value) -> (u16, Value) {
+    let path = format!("/api/outbox/{}/retry", id.as_str().unwrap());
+    world.ask(Method::POST, &path, None).await
+}
+
+async fn remove(world: &World, id: &Value) -> (u16, Value) {
+    let path = format!("/api/outbox/{}", id.as_str().unwrap());
+    world.ask(Method::DELETE, &path, None).await
+}
+
+async fn deliver(world: &World) {
+    flow::deliver::drain(&world.app).await.unwrap();
+}
+
+/// A ticket that says `words` to its people, once this is delivered.
+async fn push(world: &World, effects: Vec<Effect>) {
+    let now = world.app.now();
+    let pushed = world.app.store.write(move |tx| {
+        effects
+            .iter()
+            .try_for_each(|effect| outbox::push(tx, effect, now).map(drop))
+    });
+    pushed.await.unwrap();
+}
+
+fn issue(world: &World) -> agent_implement::domain::issue::IssueRef {
+    world.jobs("ENG-1").pop().unwrap().issue
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_once() {
+    let world = World::by_hand([mapping()]).await;
+    let linear = world.town.faults(Vendor::Linear);
+    world.flag("ENG-1", "Add the feature");
+    world.turn().await;
+    let comment = |body: &str| Effect::TicketComment {
+        issue: issue(&world),
+        body: body.to_owned(),
+    };
+    // It arrives, its answer is lost, and then the system is out for longer than we try.
+    push(&world, vec![comment("First.")]).await;
+    linear.next_on("First.", Fault::DropAfter);
+    deliver(&world).await;
+    linear.outage(true);
+    world.wait(Duration::from_secs(25 * 3600));
+    deliver(&world).await;
+    let dead = owed(&world, "dead").await;
+    assert_eq!(
+        (dead.len(), &dead[0]["name"]),
+        (1, &json!("comment on ticket")),
+        "{dead:?}"
+    );
+    push(&world, vec![comment("Second."), comment("Third.")]).await;
+    deliver(&world).await;
+    let pending = owed(&world, "pending").await;
+    assert_eq!(
+        (pending.len(), pending[0]["attempts"].as_u64()),
+        (2, Some(1))
+    );
+
+    let (status, told) = retry(&world, &dead[0]["id"]).await;
+    assert_eq!((status, told), (200, json!({"retried": true})));
+    let lane: Vec<Value> = owed(&world, "pending").await;
+    assert_eq!(
+        (lane.len(), &lane[0]["id"]),
+        (3, &dead[0]["id"]),
+        "it comes first"
+    );
+    // Still out: it is not given up again at once, however old it is.
+    deliver(&world).await;
+    assert_eq!(owed(&world, "dead").await, [] as [Value; 0]);
+    linear.clear();
+    // What waits for its time need not.
+    let waiting = owed(&world, "pending").await;
+    assert!(waiting[0]["dueAt"].as_str() > Some(world.app.now().to_string().as_str()));
+    assert_eq!(retry(&world, &dead[0]["id"]).await.0, 200);
+    deliver(&world).await;
+    // The others have their own times.
+    world.wait(Duration::from_secs(10));
+    deliver(&world).await;
+    let said = world.comments("ENG-1");
+    let said: Vec<&str> = said
+        .iter()
+        .map(String::as_str)
+        .filter(|one| one.ends_with("d.") || *one == "First.")
+        .collect();
+    assert_eq!(said, ["First.", "Second.", "Third."], "each once, in order");
+
+    for nobody in ["0", "99999", "x", "-1", "18446744073709551616"] {
+        let id = json!(nobody);
+        let unknown = json!({"error": "effect not found"});
+        assert_eq!(retry(&world, &id).await, (404, unknown), "{nobody}");
+        assert_eq!(
+            remove(&world, &id).await,
+            (404, json!({"deleted": false})),
+            "{nobody}"
+        );
+    }
+    assert_eq!(world.ask(Method::GET, "/api/outbox/1", None).await.0, 405);
+    assert_eq!(
+        world.ask(Method::GET, "/api/outbox/1/retry", None).await.0,
+        405
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
+    let world = World::by_hand([mapping()]).await;
+    let github = world.town.faults(Vendor::GitHub);
+    let linear = world.town.faults(Vendor::Linear);
+    world.flag("ENG-1", "Add the feature");
+    // The start waits for a host that is out; an operator has enough of it.
+    github.outage(true);
+    world.turn().await;
+    let start = owed(&world, "pending").await;
+    assert_eq!(start[0]["name"], "start run", "{start:?}");
+    assert_eq!(
+        remove(&world, &start[0]["id"]).await,
+        (200, json!({"deleted": true}))
+    );
+    let job = world.jobs("ENG-1").pop().unwrap();
+    let JobState::Failed { reason, .. } = &job.state else {
+        panic!("{job:?}");
+    };
+    assert!(
+        reason.ends_with("it was dropped by an operator"),
+        "{reason}"
+    );
+    github.clear();
+
+    // The marker of that end is refused and given up; then the ticket runs again.
+    for _ in 0..2 {
+        linear.next_on("issueRemoveLabel", Fault::Status(403));
+    }
+    deliver(&world).await;
+    let dead = owed(&world, "dead").await;
+    assert_eq!(dead[0]["name"], "move marker", "{dead:?}");
+    world.wait(Duration::from_secs(60));
+    world.turn().await;
+    assert_eq!(world.jobs("ENG-1").len(), 2, "its label was still there");
+    let stage = world
+        .town
+        .linear()
+        .issue("ENG-1")
+        .snapshot()
+        .unwrap()
+        .labels;
+    let (status, told) = retry(&world, &dead[0]["id"]).await;
+    assert_eq!(status, 409, "{told}");
+    assert!(
+        told["error"].as_str().unwrap().contains("only be dropped"),
+        "{told}"
+    );
+    deliver(&world).await;
+    let now = world
+        .town
+        .linear()
+        .issue("ENG-1")
+        .snapshot()
+        .unwrap()
+        .labels;
+    assert_eq!(now, stage);
+    assert_eq!(remove(&world, &dead[0]["id"]).await.0, 200);
+    assert_eq!(remove(&world, &dead[0]["id"]).await.0, 404);
+
+    // What is being tried cannot be dropped under it.
+    let issue = issue(&world);
+    let stage = Stage::Implementing;
+    push(&world, vec![Effect::MoveMarker { issue, stage }]).await;
+    let claimed = world.app.store.write(|tx| {
+        let all = outbox::pending(tx)?;
+        let one = &all[0];
+        outbox::claim(tx, &one.lane, one.seq, one.due_at)
+    });
+    let id = json!(claimed.await.unwrap().unwrap().seq.to_string());
+    assert_eq!(remove(&world, &id).await.0, 409);
+    assert_eq!(retry(&world, &id).await.0, 200, "it is under way already");
+    world.stop().await;
+}
