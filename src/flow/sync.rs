@@ -21,7 +21,7 @@ use crate::domain::mapping::Mapping;
 use crate::domain::templates::{
     self, FileStatus, SYNC_BRANCH, SYNC_MESSAGE, SyncReport, SyncStatus, Template, Upkeep,
 };
-use crate::scm::{GitHub, Pull, TreeContent, TreeFile};
+use crate::scm::{FolderEntry, GitHub, Pull, TreeContent, TreeFile};
 use crate::store::{StoreError, StoreResult, mappings, outbox, syncs};
 use crate::wire::VendorError;
 
@@ -262,12 +262,17 @@ pub(super) fn sharing(all: Vec<Mapping>, repo: &Repo) -> impl Iterator<Item = Ma
     all.into_iter().filter(is_same)
 }
 
-/// What stands at the paths of these files, by path: git's name of its content.
-struct Blobs(BTreeMap<String, String>);
+/// What stands at the paths of these files, by path.
+struct Blobs(BTreeMap<String, FolderEntry>);
 
 impl Blobs {
+    /// Git's name of its content.
     fn get(&self, path: &str) -> Option<&str> {
-        self.0.get(path).map(String::as_str)
+        self.0.get(path).map(|entry| entry.sha.as_str())
+    }
+
+    fn is_file(&self, path: &str) -> bool {
+        self.0.get(path).is_some_and(|entry| entry.is_file)
     }
 }
 
@@ -282,7 +287,7 @@ async fn blobs(
     for folder in folders {
         let entries = github.folder(repo, folder, commit).await?;
         let entries = entries.unwrap_or_default().into_iter();
-        found.extend(entries.map(|entry| (entry.path, entry.sha)));
+        found.extend(entries.map(|entry| (entry.path.clone(), entry)));
     }
     Ok(Blobs(found))
 }
@@ -310,7 +315,7 @@ async fn compare(
         || github.commit_message(repo, tip).await?.trim() == SYNC_MESSAGE;
     for seed in seeds {
         match there.get(&seed.path) {
-            Some(blob) => offer.files.push(TreeFile {
+            Some(blob) if there.is_file(&seed.path) => offer.files.push(TreeFile {
                 content: TreeContent::Blob(blob.to_owned()),
                 path: seed.path,
             }),
@@ -318,7 +323,8 @@ async fn compare(
                 offer.stands = false;
                 offer.files.push(as_it_is(seed));
             }
-            None => {}
+            // Taken off; or made a folder or a link, which no commit of ours can carry over.
+            _ => {}
         }
     }
     offer.files.sort_by(|one, other| one.path.cmp(&other.path));

@@ -15,15 +15,14 @@ pub struct RepoFile {
 }
 
 /// Something in a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
     /// From the repository's root.
     pub path: String,
     /// Git's name of its content.
     pub sha: String,
-    /// `file`, `dir`, `symlink`, …
-    #[serde(rename = "type")]
-    pub kind: String,
+    /// Neither a folder nor a link.
+    pub is_file: bool,
 }
 
 impl GitHub {
@@ -60,9 +59,18 @@ impl GitHub {
         path: &str,
         git_ref: &str,
     ) -> Result<Option<Vec<FolderEntry>>, VendorError> {
-        let url = self.contents_url(repo, path, git_ref);
-        match self.read::<Listing>(repo, "reading a folder", url).await {
-            Ok(page) => Ok(page.value.entries()),
+        const ACTION: &str = "reading a folder";
+        let read = if path.is_empty() {
+            let url = self.repo_url(repo, &format!("/git/trees/{}", url_encoded(git_ref)));
+            let page = self.read::<Tree>(repo, ACTION, url).await;
+            page.map(|page| Some(page.value.tree))
+        } else {
+            let url = self.contents_url(repo, path, git_ref);
+            let page = self.read::<Listing>(repo, ACTION, url).await;
+            page.map(|page| page.value.entries())
+        };
+        match read {
+            Ok(entries) => Ok(entries.map(|all| all.into_iter().map(Entry::translate).collect())),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -99,16 +107,44 @@ impl Content {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Listing {
-    Folder(Vec<FolderEntry>),
+    Folder(Vec<Entry>),
     /// A file stands where a folder was expected.
     Other {},
 }
 
 impl Listing {
-    fn entries(self) -> Option<Vec<FolderEntry>> {
+    fn entries(self) -> Option<Vec<Entry>> {
         match self {
             Listing::Folder(entries) => Some(entries),
             Listing::Other {} => None,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tree {
+    tree: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    path: String,
+    sha: String,
+    #[serde(rename = "type")]
+    kind: String,
+    /// Told in trees only, where a link is a blob of its own mode.
+    #[serde(default)]
+    mode: Option<String>,
+}
+
+impl Entry {
+    fn translate(self) -> FolderEntry {
+        const LINK: &str = "120000";
+        let is_file = matches!(self.kind.as_str(), "file" | "blob");
+        FolderEntry {
+            is_file: is_file && self.mode.as_deref() != Some(LINK),
+            path: self.path,
+            sha: self.sha,
         }
     }
 }
