@@ -236,16 +236,15 @@ pub(super) fn no_branch(repo: &Repo, branch: &str) -> String {
 /// share its files.
 fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Template>), Obstacle> {
     let all = app.store.read(mappings::all)?;
-    let of_repo: Vec<Mapping> = sharing(all, repo).collect();
-    let Some(asking) = of_repo.iter().find(|mapping| mapping.team_key == *team) else {
+    let Some(asking) = sharing(&all, repo).find(|mapping| mapping.team_key == *team) else {
         return Err(Obstacle::Rule(format!(
             "{team} is no longer mapped to {repo}"
         )));
     };
     let branch = asking.default_branch.clone();
-    let sharing: Vec<Mapping> = of_repo
-        .into_iter()
+    let sharing: Vec<Mapping> = sharing(&all, repo)
         .filter(|mapping| mapping.default_branch == branch)
+        .cloned()
         .collect();
     let image = app.config.session_image.as_deref();
     let wanted = templates::wanted(repo, &sharing, image);
@@ -254,12 +253,11 @@ fn wanted(app: &App, team: &TeamKey, repo: &Repo) -> Result<(String, Vec<Templat
 }
 
 /// The mappings to one repository; the host does not tell the cases of letters apart.
-pub(super) fn sharing(all: Vec<Mapping>, repo: &Repo) -> impl Iterator<Item = Mapping> + use<'_> {
-    let is_same = |mapping: &Mapping| {
+pub(super) fn sharing<'a>(all: &'a [Mapping], repo: &'a Repo) -> impl Iterator<Item = &'a Mapping> {
+    all.iter().filter(|mapping| {
         mapping.owner.eq_ignore_ascii_case(&repo.owner)
             && mapping.repo.eq_ignore_ascii_case(&repo.name)
-    };
-    all.into_iter().filter(is_same)
+    })
 }
 
 /// What stands at the paths of these files, by path.

@@ -88,8 +88,9 @@ async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
 /// theirs to tell.
 fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> ProjectStatus {
     let repo = mapping.target();
-    let sharing: Vec<Mapping> = sharing(all.to_vec(), &repo)
+    let sharing: Vec<Mapping> = sharing(all, &repo)
         .filter(|other| other.default_branch == mapping.default_branch)
+        .cloned()
         .collect();
     let wanted = templates::wanted(&repo, &sharing, app.config.session_image.as_deref())
         .map_err(|contested| contested.to_string());

@@ -24,8 +24,11 @@ use crate::config::{
     Notify,
 };
 use crate::crash::{CrashPlan, CrashPoint};
-use crate::domain::mapping::{Input, PLAN_WORKFLOW};
+use crate::domain::ids::Repo;
+use crate::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
 use crate::domain::secret::Secret;
+use crate::domain::templates::{self, Template, Upkeep};
+use crate::domain::time::Timestamp;
 use crate::sandbox::stories::{self, Tracker};
 use crate::sandbox::{Town, TownOptions};
 use crate::store::{Store, mappings};
@@ -35,19 +38,6 @@ use super::{logging, serve};
 use board::Board;
 use keepsake::Keepsake;
 use narrator::{Ending, Narrator};
-
-/// The workflows that a team's repository gets from us; the stand-in host reads them as the real one
-/// would.
-const WORKFLOWS: [(&str, &str); 2] = [
-    (
-        ".github/workflows/agent-implement.yml",
-        include_str!("../../../templates/workflows/agent-implement.yml"),
-    ),
-    (
-        ".github/workflows/agent-plan.yml",
-        include_str!("../../../templates/workflows/agent-plan.yml"),
-    ),
-];
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -162,8 +152,23 @@ impl fmt::Display for Place {
 async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<Town> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
-    stories::demo(&town, tracker, &WORKFLOWS)?;
+    let workflows = workflows(tracker)?;
+    let workflows: Vec<(&str, &str)> = workflows
+        .iter()
+        .map(|one| (one.path.as_str(), one.text.as_str()))
+        .collect();
+    stories::demo(&town, tracker, &workflows)?;
     Ok(town)
+}
+
+/// The workflows as a sync would leave them in the demo's repository; the stand-in host reads them as
+/// the real one would.
+fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
+    let projects = projects(tracker, Timestamp::EPOCH)?;
+    let repo = Repo::new(stories::DEMO_OWNER, stories::DEMO_REPO);
+    let mut all = templates::wanted(&repo, &projects, None)?;
+    all.retain(|template| template.upkeep == Upkeep::Kept);
+    Ok(all)
 }
 
 fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
@@ -227,14 +232,7 @@ fn quick() -> Pace {
 
 /// Maps the demo's teams or projects to their repository, once, as an operator would.
 async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
-    let plain = mapping(tracker, stories::DEMO_TEAM);
-    let mut planned = mapping(tracker, stories::DEMO_PLANNING_TEAM);
-    planned["planningEnabled"] = json!(true);
-    planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
-    let mut mapped = Vec::new();
-    for body in [plain, planned] {
-        mapped.push(Input::read(body)?.validate(None, app.now())?);
-    }
+    let mapped = projects(tracker, app.now())?;
     app.store
         .write(move |tx| {
             for mapping in &mapped {
@@ -246,6 +244,15 @@ async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
         })
         .await?;
     Ok(())
+}
+
+fn projects(tracker: Tracker, now: Timestamp) -> anyhow::Result<Vec<Mapping>> {
+    let plain = mapping(tracker, stories::DEMO_TEAM);
+    let mut planned = mapping(tracker, stories::DEMO_PLANNING_TEAM);
+    planned["planningEnabled"] = json!(true);
+    planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
+    let valid = |body| Ok(Input::read(body)?.validate(None, now)?);
+    [plain, planned].into_iter().map(valid).collect()
 }
 
 fn mapping(tracker: Tracker, team: &str) -> Value {
