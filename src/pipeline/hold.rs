@@ -2,7 +2,7 @@
 
 use tokio::time::sleep_until;
 
-use super::definition::Definition;
+use crate::domain::pipeline::Definition;
 use super::executor;
 use super::run::{Failure, PullRef, Run};
 use super::start::stopped;
