@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::config::{Config, Engine};
 use crate::runners::{Docker, FlyMachines, Host, Sessions};
-use crate::store::settings::{self, Setting};
 use crate::store::{Store, instance};
 use crate::wire::{Client, Redactor, Timeouts};
 
+use super::StartedWith;
+
 /// Where machines are made when nobody says where.
-const DEFAULT_REGION: &str = "iad";
+pub const DEFAULT_REGION: &str = "iad";
 
 /// How long may it take to fetch an image? Less than one try of an effect may.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(150);
@@ -20,21 +21,19 @@ const BEHIND_SOCKET: &str = "http://docker";
 /// The hosts that are configured. What the environment says beats what is stored.
 pub(super) fn sessions(
     config: &Config,
+    stored: &StartedWith,
     store: &Store,
     redactor: &Redactor,
 ) -> Result<Sessions, String> {
-    let read = store.read(|tx| {
-        let app = settings::get(tx, Setting::VmSessionsApp)?;
-        let region = settings::get(tx, Setting::VmSessionsRegion)?;
-        Ok((instance::id(tx)?, app, region))
-    });
-    let (instance, stored_app, stored_region) = read.map_err(|error| error.to_string())?;
+    let instance = store
+        .read(instance::id)
+        .map_err(|error| error.to_string())?;
     let mut hosts = Vec::new();
     let vm = &config.vm_sessions;
-    let app = vm.app.clone().or(stored_app);
-    if let (Some(token), Some(app)) = (&vm.token, &app) {
-        let region = vm.region.clone().or(stored_region);
-        let region = region.as_deref().unwrap_or(DEFAULT_REGION);
+    let app = vm.app.as_ref().or(stored.app.as_ref());
+    if let (Some(token), Some(app)) = (&vm.token, app) {
+        let region = vm.region.as_deref().or(stored.region.as_deref());
+        let region = region.unwrap_or(DEFAULT_REGION);
         let client = Client::new("fly", redactor.clone())?;
         let machines = FlyMachines::new(client, &vm.api_url, app, region, token.clone());
         hosts.push(Host::Vm(machines));

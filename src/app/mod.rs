@@ -28,6 +28,7 @@ use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use hosts::DEFAULT_REGION;
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::Pulse;
 pub use sightings::{Sighted, Sighting, Sightings};
@@ -171,7 +172,7 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
-        let sessions = hosts::sessions(&config, &store, &redactor)?;
+        let sessions = hosts::sessions(&config, &started_with, &store, &redactor)?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,

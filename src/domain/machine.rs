@@ -311,15 +311,30 @@ fn whole_memory(megabytes: u32) -> u32 {
         .saturating_mul(MEMORY_STEP_MB)
 }
 
+/// Names the variables that the run passes on to the programs of its repository, separated by commas.
+pub const SESSION_VARIABLES: &str = "SESSION_VARIABLES";
+
+/// Names those of them whose values must not be seen.
+pub const SESSION_SECRETS: &str = "SESSION_SECRETS";
+
 /// The environment of a session: what we set beats secrets, and secrets beat what the mapping adds.
+/// What is not ours is named, for the run to know what it may pass on.
 pub fn session_environment(
     ours: Variables,
     extra_env: &Variables,
     secrets: Variables,
 ) -> Variables {
+    let not_ours = |variables: &Variables| {
+        let names = variables.keys().filter(|name| !ours.contains_key(*name));
+        names.cloned().collect::<Vec<_>>().join(",")
+    };
+    let secret_names = not_ours(&secrets);
     let mut all = extra_env.clone();
     all.extend(secrets);
+    let names = not_ours(&all);
     all.extend(ours);
+    all.insert(SESSION_VARIABLES.to_owned(), names);
+    all.insert(SESSION_SECRETS.to_owned(), secret_names);
     all
 }
 
@@ -364,7 +379,13 @@ mod tests {
             &set(&[("RUN_CONFIG", "extra"), ("NPM_TOKEN", "extra"), ("A", "a")]),
             set(&[("RUN_CONFIG", "secret"), ("NPM_TOKEN", "secret")]),
         );
-        let expected = [("A", "a"), ("NPM_TOKEN", "secret"), ("RUN_CONFIG", "ours")];
+        let expected = [
+            ("A", "a"),
+            ("NPM_TOKEN", "secret"),
+            ("RUN_CONFIG", "ours"),
+            (SESSION_SECRETS, "NPM_TOKEN"),
+            (SESSION_VARIABLES, "A,NPM_TOKEN"),
+        ];
         assert_eq!(all, set(&expected));
     }
 

@@ -17,9 +17,11 @@ const MAX_NAME: usize = 100;
 
 /// Variables that the service or the system sets in a run, or that decide how its programs start. A
 /// secret of such a name would replace what the run depends on.
-const RESERVED: [&str; 32] = [
+const RESERVED: [&str; 34] = [
     "RUN_CONFIG",
     "SESSION_NONCE",
+    "SESSION_VARIABLES",
+    "SESSION_SECRETS",
     "ANTHROPIC_API_KEY",
     "CLAUDE_CODE_OAUTH_TOKEN",
     "PATH",

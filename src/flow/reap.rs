@@ -22,6 +22,7 @@ use crate::domain::reaping::{self, Badge, IssueEnd, Rule};
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Event;
+use crate::store::outbox::Errand;
 use crate::store::reaper::{self, Action};
 use crate::store::{Rows, StoreResult, WriteTx, dedup, jobs, outbox};
 
@@ -243,6 +244,7 @@ pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreRe
         Ok(active.find(|job| machine_of(job).is_some_and(|machine| machine.id == id)))
     })?;
     let (policy, now) = (Policy::of(&app.config), app.now());
+    let owed_before = app.store.read(outbox::last_seq)?;
     let event = Event::Destroyed {
         by: "an operator".to_owned(),
     };
@@ -251,7 +253,7 @@ pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreRe
             .store
             .write(move |tx| commit::happen(tx, policy, &job.id, event.clone(), now));
         told.await?;
-        return Ok(waited(app, id, patience).await);
+        return Ok(waited(app, id, owed_before, patience).await);
     }
     let sweep = match look(app).await {
         Sweep {
@@ -267,25 +269,24 @@ pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreRe
         .store
         .write(move |tx| take_down(tx, policy, &machine, event.clone(), now));
     owed.await?;
-    Ok(waited(app, id, patience).await)
+    Ok(waited(app, id, owed_before, patience).await)
 }
 
 fn machine_of(job: &Job) -> Option<MachineRef> {
     job.run.as_ref().and_then(RunHandle::machine)
 }
 
-/// Waits until nothing is owed to the end of a machine, or its host has refused it. Longer than that
-/// it goes on by itself.
-async fn waited(app: &App, id: &str, patience: Duration) -> Taken {
+/// Waits until the end of a machine that is owed since is done, or its host has refused it. Longer
+/// than that it goes on by itself.
+async fn waited(app: &App, id: &str, since: u64, patience: Duration) -> Taken {
     let waiting = async {
         loop {
             let mut settled = pin!(app.bells.settled.notified());
             // From here on no bell is missed.
             settled.as_mut().enable();
             let pending = app.store.read(outbox::pending).unwrap_or_default();
-            let owed = pending
-                .into_iter()
-                .find(|errand| is_end_of(&errand.effect, id));
+            let is_owed = |errand: &Errand| errand.seq > since && is_end_of(&errand.effect, id);
+            let owed = pending.into_iter().find(is_owed);
             match owed.map(|errand| errand.last_error) {
                 None => return Taken::Down,
                 Some(Some(error)) => return Taken::NotYet(error),

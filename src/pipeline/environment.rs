@@ -15,6 +15,7 @@ use super::git::Transport;
 use super::handover;
 use super::strays::Strays;
 use crate::domain::ids::Repo;
+use crate::domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use crate::domain::run_config::Inputs;
 use crate::domain::secret::Secret;
 
@@ -81,6 +82,8 @@ pub struct Environment {
     pub workflow_token: Option<Secret>,
     /// What a session shows to be known by; CI runs have none.
     pub nonce: Option<Secret>,
+    /// The operators' secrets of a session.
+    pub secrets: Vec<Secret>,
     /// Model credentials by the variable that agents expect them in.
     pub direct_keys: Vec<(String, Secret)>,
     pub cloud_keys: Vec<(String, Secret)>,
@@ -164,6 +167,9 @@ impl Environment {
             temp_root: given("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
             workflow_token: given("GITHUB_TOKEN").map(Secret::new),
             nonce: given("SESSION_NONCE").map(Secret::new),
+            secrets: listed(variables, SESSION_SECRETS)
+                .filter_map(|name| given(name).map(Secret::new))
+                .collect(),
             direct_keys: secrets(variables, agent::direct_keys()),
             cloud_keys: secrets(variables, agent::cloud_keys()),
             agent: given("AGENT_IMPLEMENT_AGENT"),
@@ -176,7 +182,8 @@ impl Environment {
             in_ci: given("GITHUB_ACTIONS").is_some(),
             child: ChildEnv::new(
                 PASSED_ON
-                    .iter()
+                    .into_iter()
+                    .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_own(name)))
                     .filter_map(|name| Some((OsString::from(name), OsString::from(given(name)?)))),
             ),
             transport: Transport::Web,
@@ -192,6 +199,19 @@ impl Environment {
             self.repo
         )
     }
+}
+
+/// The names that a variable lists.
+fn listed<'a>(variables: &'a HashMap<String, String>, list: &str) -> impl Iterator<Item = &'a str> {
+    let names = variables.get(list).map(String::as_str).unwrap_or_default();
+    names.split(',').filter(|name| !name.is_empty())
+}
+
+/// Whether a variable is the run's or its agent's own, whoever set it.
+fn is_own(name: &str) -> bool {
+    let mut keys = agent::direct_keys().chain(agent::cloud_keys());
+    let reserved = ["RUN_CONFIG", "SESSION_", "GITHUB_", "ACTIONS_", "RUNNER_"];
+    reserved.iter().any(|prefix| name.starts_with(prefix)) || keys.any(|key| key == name)
 }
 
 /// Those of the named variables that are set.
@@ -328,6 +348,32 @@ mod tests {
         assert_eq!(environment.inputs["max_turns"], "7");
         assert!(!environment.inputs.contains_key("pr_number"));
         assert_eq!(environment.git_url(), "https://github.com/o/r.git");
+    }
+
+    #[test]
+    fn a_sessions_variables_are_passed_on_and_its_secrets_are_known() {
+        let environment = Environment::from_variables(
+            &variables(&[
+                ("GITHUB_REPOSITORY", "o/r"),
+                ("GITHUB_REF_NAME", "main"),
+                ("RUN_CONFIG", r#"{"phase":"implementation"}"#),
+                ("SESSION_NONCE", "nonce"),
+                ("NPM_TOKEN", "the-npm-token"),
+                ("NODE_ENV", "production"),
+                ("ANTHROPIC_API_KEY", "k"),
+                ("OTHER", "not listed"),
+                (
+                    "SESSION_VARIABLES",
+                    "ANTHROPIC_API_KEY,GONE,NODE_ENV,NPM_TOKEN,SESSION_NONCE",
+                ),
+                ("SESSION_SECRETS", "NPM_TOKEN"),
+            ]),
+            None,
+        )
+        .unwrap();
+        let names: Vec<_> = environment.child.names().collect();
+        assert_eq!(names, ["NODE_ENV", "NPM_TOKEN"]);
+        assert_eq!(environment.secrets, [Secret::new("the-npm-token")]);
     }
 
     #[test]

@@ -332,6 +332,7 @@ fn secrets(environment: &Environment, callback: Option<&Callback>) -> Vec<Secret
         .map(|(_, key)| key.clone())
         .chain(environment.workflow_token.clone())
         .chain(environment.nonce.clone())
+        .chain(environment.secrets.clone())
         .chain(
             callback
                 .into_iter()

@@ -122,6 +122,7 @@ impl Stage {
             run_url: Some("https://host/run/77".into()),
             temp_root: self.dir.path().join("temp"),
             nonce: None,
+            secrets: Vec::new(),
             workflow_token: Some(Secret::new("ghs_workflowsowntoken0123456789")),
             direct_keys: vec![("ANTHROPIC_API_KEY".into(), Secret::new("the-model-key"))],
             cloud_keys: vec![],

@@ -69,12 +69,14 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<St
     Ok(errand.stamp())
 }
 
+/// The sequence of the errand that was pushed last.
+pub fn last_seq(tx: &impl Rows) -> StoreResult<u64> {
+    let seq = META.get(tx, "outbox-seq")?;
+    Ok(seq.and_then(|seq| seq.as_u64()).unwrap_or(0))
+}
+
 fn next_seq(tx: &WriteTx<'_>) -> StoreResult<u64> {
-    let seq = META
-        .get(tx, "outbox-seq")?
-        .and_then(|seq| seq.as_u64())
-        .unwrap_or(0)
-        + 1;
+    let seq = last_seq(tx)? + 1;
     META.put(tx, "outbox-seq", &json!(seq))?;
     Ok(seq)
 }

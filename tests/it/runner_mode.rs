@@ -4,6 +4,7 @@ use agent_implement::store::Store;
 use serde_json::json;
 
 use crate::api::{ACCESS_CODE, Server};
+use crate::world::{World, mapping};
 
 const PATH: &str = "/api/runner-mode";
 
@@ -112,4 +113,29 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
         (&shown["mode"], &shown["source"]),
         (&json!("shadow"), &json!("stored"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_repository_names_its_image_within_what_is_allowed() {
+    let world = World::by_hand([mapping()]).await;
+    let commit = |text: &str| {
+        let files = [(".agent-implement/image.yml", text)];
+        world.repo().commit("main", &files, "Image").unwrap();
+    };
+    commit("image: docker.io/evil/runner:1\n");
+    world.flag("ENG-1", "Add a feature");
+    world.turn().await;
+    assert!(world.jobs("ENG-1").is_empty());
+    let why = world.admin("/api/why/ENG-1").await;
+    assert_eq!(why["decision"]["reason"], json!("ineligible"));
+    let told = "acme/shop: .agent-implement/image.yml names docker.io/evil/runner:1, which does not begin with ghcr.io/acme/.";
+    assert_eq!(why["decision"]["message"], json!(told));
+
+    commit("image: ghcr.io/acme/shop-runner:3\n");
+    world.turn().await;
+    let job = world.jobs("ENG-1").pop().unwrap();
+    let image = Some("ghcr.io/acme/shop-runner:3");
+    assert_eq!(job.session_image.as_deref(), image);
+    assert!(job.dispatched_at.is_some());
+    world.stop().await;
 }

@@ -1,12 +1,16 @@
 //! Secrets over HTTP: every refusal of the spec's tables, and that a value never comes out.
 
-use agent_implement::app::App;
-use agent_implement::app::Setting;
+use agent_implement::app::{App, Setting};
 use agent_implement::domain::ids::TeamKey;
+use agent_implement::domain::job::JobState;
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::domain::secret::Secret;
+use agent_implement::keys::sha256_hex;
 use agent_implement::store::Store;
 use serde_json::{Value, json};
 
 use crate::api::{ACCESS_CODE, Answer, Server, config};
+use crate::world::{Making, World};
 
 const GLOBAL: &str = "/api/global-secrets";
 const TEAM: &str = "/api/mappings/ENG/secrets";
@@ -62,9 +66,7 @@ impl Vault {
             .store
             .read(|tx| Ok(app.vault.of_session(tx, &TeamKey::from(team))));
         let opened = opened.unwrap().unwrap();
-        let show = |(name, value): (&String, &agent_implement::domain::secret::Secret)| {
-            format!("{name}={}", value.expose())
-        };
+        let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
         opened.iter().map(show).collect()
     }
 }
@@ -219,4 +221,79 @@ async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
     std::fs::remove_file(dir.path().join("secrets.key")).unwrap();
     let told = reopened(&LOCAL).unwrap_err();
     assert!(told.contains("is missing"), "{told}");
+}
+
+/// What the repository's setup script sees of its environment, written into the change: names, and
+/// of the values only what nobody could turn back.
+const LOOK_AROUND: &str = "---\nsetup: |\n  env | cut -d= -f1 | sort > names.txt\n  for name in TOKEN SHARED GREETING; do printf '%s=' $name; printf %s \"${!name}\" | sha256sum; done > values.txt\n  echo \"the token is $TOKEN\"\n---\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_sees_its_own_teams_secrets_and_no_others() {
+    let greeting = [("GREETING".to_owned(), "hello".to_owned())];
+    let mapping = crate::world::mapping();
+    let other = Mapping {
+        team_key: "ENG2".into(),
+        ..mapping.clone()
+    };
+    let world = World::made(Making {
+        hosts: true,
+        mappings: vec![
+            Mapping {
+                extra_env: greeting.into(),
+                ..mapping
+            },
+            other,
+        ],
+        flags: vec![("--runner-mode", "local".to_owned())],
+        ..Making::default()
+    })
+    .await;
+    let settings = [("WORKFLOW.md", LOOK_AROUND)];
+    world.repo().commit("main", &settings, "Settings").unwrap();
+    for (path, name, value) in [
+        (GLOBAL, "SHARED", "shared-by-all-teams"),
+        (GLOBAL, "TOKEN", "token-of-nobody"),
+        (TEAM, "TOKEN", CANARY),
+        (OTHER, "TOKEN", "token-of-the-other-team"),
+        (OTHER, "THEIRS", "for-the-other-team-alone"),
+    ] {
+        world
+            .post(path, json!({"name": name, "value": value}))
+            .await;
+    }
+    world.flag("ENG-1", "Look around");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}");
+    let file = |path| world.repo().file_at(&job.branch, path).unwrap();
+    let names = file("names.txt");
+    let names: Vec<&str> = names.lines().collect();
+    for seen in ["GREETING", "SHARED", "TOKEN"] {
+        assert!(names.contains(&seen), "{names:?}");
+    }
+    let hidden = [
+        "THEIRS",
+        "ENG_TOKEN",
+        "ENG2_TOKEN",
+        "RUN_CONFIG",
+        "SESSION_NONCE",
+        "ANTHROPIC_API_KEY",
+    ];
+    for unseen in hidden {
+        assert!(!names.contains(&unseen), "{names:?}");
+    }
+    let line = |name: &str, value: &str| format!("{name}={}  -", sha256_hex(value));
+    assert_eq!(
+        file("values.txt").lines().collect::<Vec<_>>(),
+        [
+            line("TOKEN", CANARY),
+            line("SHARED", "shared-by-all-teams"),
+            line("GREETING", "hello"),
+        ]
+    );
+    let told = world.comments("ENG-1").join("\n");
+    let steps = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+    for text in [told, steps.to_string()] {
+        assert!(!text.contains(CANARY), "{text}");
+    }
+    world.end().await;
 }

@@ -200,6 +200,8 @@ fn assert_given(machine: &MachineSnapshot, job: &Job) {
             "GREETING",
             "RUN_CONFIG",
             "SESSION_NONCE",
+            "SESSION_SECRETS",
+            "SESSION_VARIABLES",
         ]
     );
     for theirs in ["lin_api_sandbox", "PRIVATE KEY", "jira-api-token"] {

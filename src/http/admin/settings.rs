@@ -7,7 +7,7 @@ use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::app::App;
+use crate::app::{App, DEFAULT_REGION};
 use crate::domain::mapping::is_plain_name;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
@@ -82,7 +82,6 @@ fn read(body: &Value, setting: Setting) -> Result<Option<(Setting, String)>, Adm
 struct SettingsView {
     vm_sessions_app: SettingView,
     vm_sessions_region: SettingView,
-    /// Whether what is in force is not what a start would put in force now.
     restart_required: bool,
 }
 
@@ -93,24 +92,34 @@ struct SettingView {
     stored_value: Option<String>,
     env_value: Option<String>,
     overridden_by_env: bool,
+    /// Whether a start now would put another value in force.
+    #[serde(skip)]
+    is_stale: bool,
 }
 
 impl SettingView {
     fn of(tx: &impl Rows, app: &App, setting: Setting) -> StoreResult<Self> {
-        let (env_value, runtime_value) = match setting {
-            Setting::VmSessionsApp => (&app.config.vm_sessions.app, &app.started_with.app),
-            Setting::VmSessionsRegion => (&app.config.vm_sessions.region, &app.started_with.region),
+        let (env, started, default) = match setting {
+            Setting::VmSessionsApp => (&app.config.vm_sessions.app, &app.started_with.app, None),
+            Setting::VmSessionsRegion => (
+                &app.config.vm_sessions.region,
+                &app.started_with.region,
+                Some(DEFAULT_REGION),
+            ),
         };
+        let in_force = |stored: &Option<String>| {
+            let chosen = env.as_ref().or(stored.as_ref()).cloned();
+            chosen.or_else(|| default.map(str::to_owned))
+        };
+        let stored_value = settings::get(tx, setting)?;
+        let runtime_value = in_force(started);
         Ok(Self {
-            runtime_value: env_value.clone().or_else(|| runtime_value.clone()),
-            stored_value: settings::get(tx, setting)?,
-            env_value: env_value.clone(),
-            overridden_by_env: env_value.is_some(),
+            is_stale: runtime_value != in_force(&stored_value),
+            runtime_value,
+            stored_value,
+            env_value: env.clone(),
+            overridden_by_env: env.is_some(),
         })
-    }
-
-    fn is_stale(&self) -> bool {
-        !self.overridden_by_env && self.runtime_value != self.stored_value
     }
 }
 
@@ -119,7 +128,7 @@ impl SettingsView {
         let vm_sessions_app = SettingView::of(tx, app, Setting::VmSessionsApp)?;
         let vm_sessions_region = SettingView::of(tx, app, Setting::VmSessionsRegion)?;
         Ok(Self {
-            restart_required: vm_sessions_app.is_stale() || vm_sessions_region.is_stale(),
+            restart_required: vm_sessions_app.is_stale || vm_sessions_region.is_stale,
             vm_sessions_app,
             vm_sessions_region,
         })
