@@ -104,6 +104,9 @@ pub struct RunBrief {
     /// Of runs in machines of ours.
     #[serde(default)]
     pub session: Option<SessionBrief>,
+    /// Whether the run goes beside the one that counts.
+    #[serde(default)]
+    pub shadow: bool,
 }
 
 /// How a comment on a pull request relates to earlier ones.
@@ -169,9 +172,11 @@ impl Effect {
     /// side.
     pub fn lane(&self) -> String {
         match self {
-            // Work on an open pull request changes nothing on the ticket, so it need not wait for
-            // what the ticket is owed.
-            Effect::StartRun { job, brief, .. } if brief.pr_number.is_some() => run_lane(job),
+            // Work on an open pull request changes nothing on the ticket, nor does a shadow: they
+            // need not wait for what the ticket is owed, and it need not wait for them.
+            Effect::StartRun { job, brief, .. } if brief.pr_number.is_some() || brief.shadow => {
+                run_lane(job)
+            }
             Effect::StartRun { issue, .. }
             | Effect::MoveMarker { issue, .. }
             | Effect::TicketComment { issue, .. }

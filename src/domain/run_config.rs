@@ -44,6 +44,8 @@ pub struct RunConfig {
     pub job_timeout_minutes: Option<u32>,
     /// Of sessions alone; workflows know no such input.
     pub session_mode: Option<SessionMode>,
+    /// Whether it runs beside the run that counts: it pushes its branch and opens nothing.
+    pub shadow: bool,
     pub callback: Option<Callback>,
 }
 
@@ -113,6 +115,7 @@ impl RunConfig {
                 "session_mode",
                 self.session_mode.map(|mode| mode.as_str().to_owned()),
             ),
+            ("shadow", self.shadow.then(|| "true".to_owned())),
             (
                 "callback_url",
                 callback.map(|callback| callback.url.clone()),
@@ -198,6 +201,7 @@ impl RunConfig {
                         .ok_or(RunConfigError::Invalid("session_mode", text))?,
                 ),
             },
+            shadow: given("shadow").as_deref() == Some("true"),
             callback,
         })
     }
@@ -251,6 +255,7 @@ mod tests {
             max_iterations: None,
             job_timeout_minutes: None,
             session_mode: None,
+            shadow: false,
             callback: Some(Callback {
                 url: "http://here".into(),
                 run_token: Secret::new("a.b.c"),

@@ -9,6 +9,7 @@ use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle, RunBrief}
 use crate::domain::ids::{JobId, Repo};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
+use crate::domain::mapping::SessionMode;
 use crate::domain::run_config::{Callback, RunConfig};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{Cause, Event};
@@ -250,7 +251,13 @@ fn run_config(app: &App, job: &Job, brief: &RunBrief) -> RunConfig {
         max_turns: brief.max_turns,
         max_iterations: brief.max_iterations,
         job_timeout_minutes: brief.job_timeout_minutes,
-        session_mode: brief.session.as_ref().map(|session| session.mode),
+        session_mode: match &brief.session {
+            // Nobody looks after a shadow.
+            Some(_) if job.shadow => Some(SessionMode::Autonomous),
+            Some(session) => Some(session.mode),
+            None => None,
+        },
+        shadow: job.shadow,
         callback: callback(app, job),
     }
 }

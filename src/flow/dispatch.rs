@@ -10,13 +10,13 @@ use crate::config::Config;
 use crate::domain::branch::branch_name;
 use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
-use crate::domain::ids::JobId;
+use crate::domain::ids::{IssueId, JobId};
 use crate::domain::image;
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
 use crate::domain::machine::SessionBrief;
 use crate::domain::mapping::{Mapping, PLAN_WORKFLOW};
-use crate::domain::runner_mode::{self, RunnerMode};
+use crate::domain::runner_mode::{self, Placement, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::store::dedup::DedupEntry;
 use crate::store::{Rows, StoreResult, WriteTx, contexts, dedup, jobs, mappings, outbox};
@@ -35,6 +35,8 @@ pub struct Plan {
 pub struct Place {
     pub runner: RunnerKind,
     pub image: Option<String>,
+    /// The image of the machine that runs beside it, where one does.
+    pub shadow: Option<String>,
 }
 
 impl Place {
@@ -49,12 +51,21 @@ impl Place {
         let placed = runner_mode::place(app.runner_mode(tx)?, mapping, app.available());
         Ok(placed.ok().map(|placement| {
             let runner = placement.runner();
-            let configured = match runner {
-                RunnerKind::Local => Some(app.config.containers.image.as_str()),
-                RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+            let image = |runner, asked| {
+                let configured = match runner {
+                    RunnerKind::Local => Some(app.config.containers.image.as_str()),
+                    RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+                };
+                image::resolve(runner, &mapping.target(), asked, configured)
             };
-            let image = image::resolve(runner, &mapping.target(), asked, configured);
-            Self { runner, image }
+            let shadow = (placement == Placement::Shadow)
+                .then(|| image(RunnerKind::Vm, asked.clone()))
+                .flatten();
+            Self {
+                runner,
+                image: image(runner, asked),
+                shadow,
+            }
         }))
     }
 }
@@ -91,7 +102,7 @@ pub fn reserve(
     else {
         return Ok(None);
     };
-    let earlier = jobs::of_issue(tx, &issue.id)?;
+    let earlier = of_issue(tx, &issue.id)?;
     let deduped =
         dedup::get(tx, &issue.id)?.is_some_and(|entry| entry.holds(config.dedup_window, now));
     if deduped
@@ -105,10 +116,19 @@ pub fn reserve(
         return Ok(None);
     };
     let kind = plan.phase.into();
+    let shadow = place.shadow.clone();
     let job = new_job(config, &mapping, place, kind, issue, &earlier, now);
     let (description, related) = (&plan.issue.description, &plan.issue.related);
-    let brief = brief(&mapping, &job, description, related);
-    start(tx, &job, brief, now)?;
+    start(tx, &job, brief(&mapping, &job, description, related), now)?;
+    if let Some(image) = shadow {
+        let shadow = shadow_of(&job, &mapping, image, now);
+        start(
+            tx,
+            &shadow,
+            brief(&mapping, &shadow, description, related),
+            now,
+        )?;
+    }
     dedup::put(
         tx,
         &DedupEntry {
@@ -118,6 +138,41 @@ pub fn reserve(
     )?;
     contexts::put_related(tx, &issue.id, related)?;
     Ok(Some(job.id))
+}
+
+/// The jobs of an issue that count, oldest first.
+pub(super) fn of_issue(tx: &impl Rows, issue: &IssueId) -> StoreResult<Vec<Job>> {
+    let mut jobs = jobs::of_issue(tx, issue)?;
+    jobs.retain(|job| !job.shadow);
+    Ok(jobs)
+}
+
+/// The run beside a job: in a machine, on a branch of its own, and told to nobody.
+fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job {
+    Job {
+        id: fresh_id(now),
+        runner: RunnerKind::Vm,
+        shadow: true,
+        session_image: Some(image),
+        branch: format!("{}-shadow", job.branch),
+        minutes: minutes(mapping, RunnerKind::Vm),
+        ..job.clone()
+    }
+}
+
+fn fresh_id(now: Timestamp) -> JobId {
+    JobId::new(Ulid::from_parts(now.as_millis(), fastrand::u128(..)).to_string())
+}
+
+/// How long a run may take.
+fn minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
+    let given = mapping.max_job_minutes;
+    match runner {
+        RunnerKind::Ci => given.unwrap_or(DEFAULT_JOB_MINUTES),
+        RunnerKind::Vm | RunnerKind::Local => given
+            .unwrap_or(DEFAULT_SESSION_MINUTES)
+            .min(MAX_SESSION_MINUTES),
+    }
 }
 
 /// Stores a job and owes its start.
@@ -140,7 +195,7 @@ fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
     let active = jobs::active(tx)?;
     let taken = active
         .iter()
-        .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some())
+        .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some() && !job.shadow)
         .count();
     Ok(taken < mapping.max_in_progress as usize)
 }
@@ -160,7 +215,7 @@ pub(super) fn new_job(
     earlier: &[Job],
     now: Timestamp,
 ) -> Job {
-    let id = JobId::new(Ulid::from_parts(now.as_millis(), fastrand::u128(..)).to_string());
+    let id = fresh_id(now);
     let repo = mapping.target();
     let kept_branch = earlier
         .iter()
@@ -186,12 +241,7 @@ pub(super) fn new_job(
             .unwrap_or(u32::MAX)
             .saturating_add(1),
         callbacks: config.has_callbacks(),
-        minutes: match (place.runner, mapping.max_job_minutes) {
-            (RunnerKind::Ci, given) => given.unwrap_or(DEFAULT_JOB_MINUTES),
-            (RunnerKind::Vm | RunnerKind::Local, given) => given
-                .unwrap_or(DEFAULT_SESSION_MINUTES)
-                .min(MAX_SESSION_MINUTES),
-        },
+        minutes: minutes(mapping, place.runner),
         state: JobState::Unknown,
         run: None,
         pull: None,
@@ -241,6 +291,7 @@ pub(super) fn brief(
             RunnerKind::Ci => mapping.max_job_minutes,
             RunnerKind::Vm | RunnerKind::Local => Some(job.minutes),
         },
+        shadow: job.shadow,
         session: job.runner.host().map(|_| SessionBrief::of(mapping)),
     }
 }

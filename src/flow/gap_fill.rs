@@ -195,7 +195,7 @@ fn reserve(
         )));
     }
     let (issue, kind) = (&named.issue, JobKind::GapFill);
-    let earlier = jobs::of_issue(tx, &issue.id)?;
+    let earlier = dispatch::of_issue(tx, &issue.id)?;
     let job = Job {
         branch: opened.branch,
         pull: opened.pull,

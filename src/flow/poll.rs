@@ -68,6 +68,7 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
     });
     let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = jobs::active(tx)?
         .into_iter()
+        .filter(|job| !job.shadow)
         .partition(|job| job.kind.phase().is_some());
     let held = |entry: &dedup::DedupEntry| entry.holds(app.config.dedup_window, now);
     Ok(View {

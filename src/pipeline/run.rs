@@ -87,6 +87,8 @@ pub struct Found {
     pub checks: Vec<Check>,
     pub usage: Usage,
     pub pull: Option<PullRef>,
+    /// Where the work of a shadow is to be seen; it has no pull request.
+    pub shadow_url: Option<String>,
     /// Work that could not be pushed.
     pub patch: Option<String>,
     pub workflow_token_used: bool,

@@ -164,7 +164,9 @@ async fn see_through(
     };
     report.usage = Some(run.found.usage);
     report.patch = run.found.patch.as_ref().map(|patch| console.redact(patch));
-    report.pr_url = run.found.pull.as_ref().map(|pull| pull.url.clone());
+    let pull = run.found.pull.as_ref().map(|pull| pull.url.clone());
+    // The branch of a shadow stands in place of its pull request.
+    report.pr_url = pull.or_else(|| run.found.shadow_url.clone());
     report.unresolved = run
         .found
         .unresolved
@@ -176,7 +178,8 @@ async fn see_through(
 
 /// An implementation is its pull request; a pipeline of an operator's own may have opened none.
 fn delivered(run: &Run) -> Result<(), Failure> {
-    let owed = run.config.phase == RunPhase::Implementation && run.found.pull.is_none();
+    let nothing = run.found.pull.is_none() && run.found.shadow_url.is_none();
+    let owed = run.config.phase == RunPhase::Implementation && nothing;
     if owed {
         return Err(Failure::other(
             "the run ended without opening a pull request",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobState, RunHandle, TimeoutReason};
+use agent_implement::domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
 use agent_implement::domain::machine::HostKind;
 use agent_implement::domain::mapping::{Mapping, SessionMode};
 use agent_implement::sandbox::scripted_agent::{Script, Step};
@@ -546,5 +546,56 @@ async fn an_image_is_fetched_when_it_is_not_there() {
             "Implementation failed: the run could not be dispatched: the image acme/nowhere:1 is not there and could not be fetched: pull access denied for acme/nowhere:1, repository does not exist"
         ]
     );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_runs_beside_the_run_that_counts_and_is_told_to_nobody() {
+    let world = World::made(Making {
+        hosts: true,
+        flags: vec![("--runner-mode", "shadow".to_owned())],
+        ..Making::default()
+    })
+    .await;
+    world.flag("ENG-1", "Add a feature");
+    world
+        .until("both have ended", || {
+            let jobs = world.jobs("ENG-1");
+            jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
+        })
+        .await;
+    world.settled().await;
+    let (mut shadows, mut real): (Vec<Job>, Vec<Job>) =
+        world.jobs("ENG-1").into_iter().partition(|job| job.shadow);
+    let (shadow, real) = (shadows.remove(0), real.remove(0));
+    assert_eq!(
+        (real.runner, shadow.runner),
+        (RunnerKind::Ci, RunnerKind::Vm)
+    );
+    assert_eq!(real.state, JobState::Completed);
+    assert_eq!(shadow.state, JobState::Completed, "{shadow:#?}");
+    assert_eq!(shadow.branch, format!("{}-shadow", real.branch));
+    assert_eq!((&shadow.pull, shadow.reported), (&None, true));
+    let repo = world.repo();
+    assert_eq!(repo.pulls().len(), 1, "one pull request");
+    for branch in [&real.branch, &shadow.branch] {
+        let written = repo.file_at(branch, "feature.txt");
+        assert_eq!(written.as_deref(), Some("done\n"), "{branch}");
+    }
+    let pull = real.pull.unwrap();
+    assert_eq!(
+        world.comments("ENG-1"),
+        [format!(
+            "Pull request opened: [#{}]({})",
+            pull.number, pull.url
+        )],
+        "one history"
+    );
+    assert_eq!(world.town.chat().messages().len(), 2);
+    assert!(world.machines(HostKind::Vm).is_empty());
+    let log = world.admin("/api/log").await;
+    let rows = log.as_array().unwrap().iter();
+    let shadows = rows.filter(|row| row["shadow"] == true).count();
+    assert_eq!((log.as_array().unwrap().len(), shadows), (2, 1), "two runs");
     world.end().await;
 }

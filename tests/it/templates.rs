@@ -35,6 +35,7 @@ fn whole(phase: RunPhase) -> RunConfig {
         max_iterations: Some(1),
         job_timeout_minutes: Some(1),
         session_mode: None,
+        shadow: false,
         callback: Some(Callback {
             url: "http://here".into(),
             run_token: Secret::new("a"),

@@ -111,7 +111,8 @@ impl Group {
         issue: &IssueId,
         groups: &mut HashMap<JobId, Self>,
     ) -> StoreResult<()> {
-        for job in jobs::of_issue(tx, issue)? {
+        let jobs = jobs::of_issue(tx, issue)?.into_iter();
+        for job in jobs.filter(|job| !job.shadow) {
             let status = Some(job.state.status());
             let group = groups.entry(job.group).or_default();
             match job.kind {

@@ -43,6 +43,11 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         .map_err(Failure::other)?;
     let access = run.open_access().await?;
     move_branch(run, &access, &commit).await?;
+    if run.config.shadow {
+        let repository = run.git.url.trim_end_matches(".git");
+        run.found.shadow_url = Some(format!("{repository}/tree/{}", run.config.branch));
+        return Ok(StepOutcome::Passed(json!({ "commit": commit })));
+    }
     let host = run.host(&access)?;
     let say = |line: &str| run.console.say(line);
     let published = persist(&say, PATIENCE, async || publish(run, &host, &changes).await).await;
