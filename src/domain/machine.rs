@@ -229,8 +229,8 @@ impl Stamps {
         Some(Self {
             instance: instance.to_owned(),
             job: JobId::new(given(STAMP_DISPATCH)?),
-            issue: given(STAMP_ISSUE).map(|key| IssueKey::new(key)),
-            team: given(STAMP_TEAM).map(|team| TeamKey::new(team)),
+            issue: given(STAMP_ISSUE).map(IssueKey::new),
+            team: given(STAMP_TEAM).map(TeamKey::new),
             repo: given(STAMP_REPO).and_then(|repo| Repo::parse(repo)),
             expires_at: given(STAMP_EXPIRES).and_then(|at| Timestamp::parse(at)),
         })

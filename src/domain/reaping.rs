@@ -141,7 +141,7 @@ mod tests {
         let almost = |bound: Duration| bound - Duration::from_millis(1);
         let (old, stale) = (MAX_AGE, STALE_AGE);
         let (running, ended) = (job(None), |ago| job(Some(ago)));
-        let rows: [(&str, Duration, Option<Job>, IssueEnd, Option<Rule>); 13] = [
+        let rows = [
             ("started", almost(ORPHAN_AGE), None, open, None),
             ("started", ORPHAN_AGE, None, open, Some(Rule::Orphan)),
             ("stopped", ORPHAN_AGE, None, open, Some(Rule::Orphan)),

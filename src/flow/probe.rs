@@ -13,7 +13,9 @@ use reqwest::Url;
 use crate::app::{App, Condition, Connection, Finding};
 use crate::chat::Chat;
 use crate::domain::issue::System;
+use crate::domain::machine::HostKind;
 use crate::domain::time::Timestamp;
+use crate::runners::SessionError;
 use crate::wire::{Client, Method, Quota, Request, VendorError, now_millis};
 
 /// How long may one take to answer?
@@ -158,12 +160,16 @@ fn look(app: &App, connection: Connection) -> Look {
             "SCM_WEBHOOK_SECRET",
             "reviews and merges are not heard of",
         ),
-        Connection::VmSessions => Look::off(
+        Connection::VmSessions => machines(
+            app,
+            HostKind::Vm,
             "VM sessions are not configured. They take VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
         ),
-        Connection::LocalContainers => {
-            Look::off("Local containers are not configured. They take DOCKER_HOST.")
-        }
+        Connection::LocalContainers => machines(
+            app,
+            HostKind::Local,
+            "Local containers are not configured. They take DOCKER_HOST.",
+        ),
         Connection::Notifications => notifications(app.chat.as_ref()),
     }
 }
@@ -187,6 +193,29 @@ fn repo_host(app: &App) -> Look {
     Look::Ask {
         quota: github.quota(),
         probe: async move { told(github.probe().await) }.boxed(),
+    }
+}
+
+/// A host that lists our machines can also make them, as far as anybody can tell without making one.
+fn machines(app: &App, host: HostKind, how: &str) -> Look {
+    if !app.sessions.has(host) {
+        return Look::off(how);
+    }
+    let sessions = app.sessions.clone();
+    let probe = async move {
+        match sessions.list(host).await {
+            Ok(machines) => {
+                let count = machines.len();
+                let detail = format!("The host answers; machines of ours there: {count}.");
+                Finding::new(Condition::Ok, detail)
+            }
+            Err(SessionError::Vendor(error)) => told(Err(error)),
+            Err(error) => Finding::new(Condition::Error, error.to_string()),
+        }
+    };
+    Look::Ask {
+        quota: Quota::default(),
+        probe: probe.boxed(),
     }
 }
 

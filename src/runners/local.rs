@@ -121,7 +121,7 @@ impl Docker {
             return Ok(refused(&answer));
         }
         match self.inspect(id, instance).await? {
-            Some(machine) => Ok(Start::Made(machine)),
+            Some(machine) => Ok(Start::Made(Box::new(machine))),
             None => Err(answer.misread("the container is gone as soon as it was started")),
         }
     }

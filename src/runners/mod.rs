@@ -46,7 +46,7 @@ pub struct Sessions {
 #[derive(Debug)]
 pub enum Start {
     /// It was made, or was there already.
-    Made(Machine),
+    Made(Box<Machine>),
     /// The host has no room at the moment; what it said.
     NoRoom(String),
     /// The host will not make such a machine; what it said, and with which HTTP status.
@@ -143,10 +143,11 @@ impl Sessions {
     /// # Errors
     /// What the host answered.
     pub async fn stop(&self, machine: &MachineRef) -> Result<(), SessionError> {
-        Ok(match self.at(machine.host)? {
+        match self.at(machine.host)? {
             Host::Vm(vm) => vm.stop(&machine.id).await?,
             Host::Local(docker) => docker.stop(&machine.id).await?,
-        })
+        }
+        Ok(())
     }
 
     /// Takes the machine down, whatever it is doing. One that is gone is fine.
@@ -154,10 +155,11 @@ impl Sessions {
     /// # Errors
     /// What the host answered.
     pub async fn destroy(&self, machine: &MachineRef) -> Result<(), SessionError> {
-        Ok(match self.at(machine.host)? {
+        match self.at(machine.host)? {
             Host::Vm(vm) => vm.destroy(&machine.id).await?,
             Host::Local(docker) => docker.destroy(&machine.id).await?,
-        })
+        }
+        Ok(())
     }
 
     /// The end of what the machine's program wrote, redacted; none when the machine or its log is

@@ -79,7 +79,8 @@ impl FlyMachines {
         if (200..300).contains(&status) {
             let made: Wire = answer.json()?;
             // What was just made need not repeat its metadata.
-            return Ok(Start::Made(self.machine(made, spec.stamps.clone())));
+            let machine = self.machine(made, spec.stamps.clone());
+            return Ok(Start::Made(Box::new(machine)));
         }
         let said = said(&answer);
         let lower = said.to_lowercase();
@@ -89,7 +90,7 @@ impl FlyMachines {
         if matches!(status, 409 | 422) {
             let ours = self.list(instance).await?.into_iter();
             if let Some(machine) = { ours }.find(|machine| machine.name == spec.name) {
-                return Ok(Start::Made(machine));
+                return Ok(Start::Made(Box::new(machine)));
             }
         }
         match answer.refusal(status, &said) {

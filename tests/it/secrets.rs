@@ -6,6 +6,7 @@ use agent_implement::domain::job::JobState;
 use agent_implement::domain::mapping::Mapping;
 use agent_implement::domain::secret::Secret;
 use agent_implement::keys::sha256_hex;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::store::Store;
 use serde_json::{Value, json};
 
@@ -223,8 +224,8 @@ async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
     assert!(told.contains("is missing"), "{told}");
 }
 
-/// What the repository's setup script sees of its environment, written into the change: names, and
-/// of the values only what nobody could turn back.
+/// What the repository's setup script sees of its environment: names, and of the values only what
+/// nobody could turn back. The agent makes it part of the change.
 const LOOK_AROUND: &str = "---\nsetup: |\n  env | cut -d= -f1 | sort > names.txt\n  for name in TOKEN SHARED GREETING; do printf '%s=' $name; printf %s \"${!name}\" | sha256sum; done > values.txt\n  echo \"the token is $TOKEN\"\n---\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,11 +262,15 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
             .post(path, json!({"name": name, "value": value}))
             .await;
     }
+    let keep = Step::Run {
+        command: "cp names.txt seen-names.txt; cp values.txt seen-values.txt".to_owned(),
+    };
+    world.script("ENG-1", Script::new().pass([keep]));
     world.flag("ENG-1", "Look around");
     let job = world.ended("ENG-1").await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
     let file = |path| world.repo().file_at(&job.branch, path).unwrap();
-    let names = file("names.txt");
+    let names = file("seen-names.txt");
     let names: Vec<&str> = names.lines().collect();
     for seen in ["GREETING", "SHARED", "TOKEN"] {
         assert!(names.contains(&seen), "{names:?}");
@@ -283,7 +288,7 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
     }
     let line = |name: &str, value: &str| format!("{name}={}  -", sha256_hex(value));
     assert_eq!(
-        file("values.txt").lines().collect::<Vec<_>>(),
+        file("seen-values.txt").lines().collect::<Vec<_>>(),
         [
             line("TOKEN", CANARY),
             line("SHARED", "shared-by-all-teams"),
