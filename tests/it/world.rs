@@ -181,6 +181,8 @@ impl World {
         } = self;
         finish(&stop, tasks).await;
         drop(app);
+        // Another process may open the store only once this one has let go of it.
+        drop(opened(&dir.path().join("data")).await);
         Asleep { town, dir }
     }
 
