@@ -195,6 +195,8 @@ impl World {
             door.shut().await;
         }
         drop(app);
+        // Another process may open the store only once this one has let go of it.
+        drop(opened(&dir.path().join("data")).await);
         Asleep { town, dir }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agent_implement::domain::job::JobKind;
 use agent_implement::sandbox::Vendor;
+use reqwest::Client;
 use serde_json::{Value, json};
 
 use super::{making, more, opened, still_world};
@@ -49,11 +50,15 @@ fn say(world: &World, pulls: &[u64]) -> usize {
     pulls.len() * EACH
 }
 
-async fn deliver(port: u16, (event, id, payload): &(String, String, Value)) -> Value {
+async fn deliver(
+    client: &Client,
+    port: u16,
+    (event, id, payload): &(String, String, Value),
+) -> Value {
     let url = format!("http://127.0.0.1:{port}/api/repo-host/webhook");
     let body = payload.to_string();
     loop {
-        let request = reqwest::Client::new()
+        let request = client
             .post(&url)
             .header("x-github-event", event)
             .header("x-github-delivery", id)
@@ -100,14 +105,16 @@ async fn no_delivery_is_lost_or_counted_twice() {
     let service = Arc::new(Mutex::new(serve(&world, port)));
     let (queue, answered) = (Arc::new(Mutex::new(thrice)), Arc::new(AtomicUsize::new(0)));
     let queued = Arc::new(AtomicUsize::new(0));
+    let client = Client::new();
     let mut senders = Vec::new();
     for _ in 0..8 {
         let (queue, answered, queued) = (queue.clone(), answered.clone(), queued.clone());
+        let client = client.clone();
         senders.push(tokio::spawn(async move {
             loop {
                 let next = queue.lock().unwrap().pop();
                 let Some(next) = next else { return Ok(()) };
-                let told = deliver(port, &next).await;
+                let told = deliver(&client, port, &next).await;
                 let is_new = told == json!({"queued": true});
                 let is_known = told["reason"] == "duplicate";
                 if !is_new && !is_known {
