@@ -1,8 +1,10 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod audience;
 mod probes;
 mod pulse;
 mod sightings;
+mod tails;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,9 +25,11 @@ use crate::store::Store;
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use audience::Audience;
 pub use probes::{Condition, Connection, Finding, Probes};
-pub use pulse::Pulse;
+pub use pulse::{Beat, Pulse};
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use tails::Tails;
 
 /// The engine's handles; cheap to clone.
 #[derive(Clone)]
@@ -50,6 +54,8 @@ pub struct Handles {
     pub pulse: Pulse,
     pub sightings: Sightings,
     pub probes: Probes,
+    pub tails: Tails,
+    pub audience: Audience,
 }
 
 impl Deref for App {
@@ -151,6 +157,8 @@ impl App {
             pulse: Pulse::default(),
             sightings: Sightings::default(),
             probes: Probes::default(),
+            tails: Tails::default(),
+            audience: Audience::default(),
         })))
     }
 

@@ -1,29 +1,39 @@
 //! That the engine is alive.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::domain::time::Timestamp;
 
 /// How many polls it made and when the last one ended.
 #[derive(Default)]
-pub struct Pulse {
-    polls: AtomicU64,
-    last_poll_at: AtomicU64,
+pub struct Pulse(watch::Sender<Beat>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Beat {
+    pub polls: u64,
+    pub last_poll_at: Option<Timestamp>,
 }
 
 impl Pulse {
     pub fn poll_ended(&self, at: Timestamp) {
-        self.last_poll_at.store(at.as_millis(), Ordering::Relaxed);
-        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.0.send_modify(|beat| {
+            beat.polls += 1;
+            beat.last_poll_at = Some(at);
+        });
     }
 
     pub fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
+        self.0.borrow().polls
     }
 
     pub fn last_poll_at(&self) -> Option<Timestamp> {
-        Some(self.last_poll_at.load(Ordering::Relaxed))
-            .filter(|at| *at > 0)
-            .map(Timestamp::from_millis)
+        self.0.borrow().last_poll_at
+    }
+
+    /// The polls that end from now on.
+    pub fn feel(&self) -> watch::Receiver<Beat> {
+        self.0.subscribe()
     }
 }

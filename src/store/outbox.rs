@@ -13,6 +13,7 @@ use crate::domain::effect::Effect;
 use crate::domain::time::Timestamp;
 
 use super::StoreResult;
+use super::news::News;
 use super::shelf::{Order, Rows, WriteTx};
 use super::tables::{META, OUTBOX, OUTBOX_DEAD, OUTBOX_HEADS};
 
@@ -66,6 +67,7 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<St
     }
     OUTBOX.put(tx, (lane.as_str(), seq), &errand)?;
     tx.owe();
+    tx.tell(News::Outbox);
     Ok(errand.stamp())
 }
 
@@ -165,6 +167,7 @@ pub fn claim(
 pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<()> {
     OUTBOX_HEADS.remove(tx, (errand.due_at.as_millis(), errand.lane.as_str()))?;
     OUTBOX.remove(tx, (errand.lane.as_str(), errand.seq))?;
+    tx.tell(News::Outbox);
     if let Some(next) = first_of(tx, &errand.lane)? {
         // It waited for this one, so it is due no earlier than now.
         let due = Errand {
@@ -207,6 +210,7 @@ pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()
     )?;
     OUTBOX.put(tx, (later.lane.as_str(), later.seq), &later)?;
     tx.owe();
+    tx.tell(News::Outbox);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ mod blockers;
 mod config_status;
 mod dedup;
 mod issues;
-mod jobs;
+pub(super) mod jobs;
 mod log;
 mod mappings;
 mod outbox;
