@@ -25,6 +25,7 @@ mod jira;
 mod lifecycle;
 mod mappings_at_work;
 mod outages;
+mod panel;
 mod planning;
 mod poll_requests;
 mod review;

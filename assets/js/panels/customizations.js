@@ -1,31 +1,28 @@
 // @ts-check
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { table } from "../parts/table.js";
+import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { badge } from "../parts/ui.js";
+import { badge, two } from "../parts/ui.js";
 import { say } from "../parts/words.js";
 
-export const title = "Customizations";
 export const about = "Files of your own that replace or add to what is built in.";
 
 export const load = () => get("/api/customizations");
 
-/** @param {number} bytes */
 const size = (bytes) => (bytes < 1024 ? `${bytes} B` : `${(bytes / 1024).toFixed(1)} KiB`);
 
-/** @param {any} data */
 export const view = ({ root, customizations }) => [
-  h("p", { class: "muted" }, "Read from ", h("code", {}, root)),
-  table({
-    id: "customizations", label: "Customizations", rows: customizations, key: (row) => row.path, filter: "Filter files",
-    columns: [
-      { label: "Path", cell: (row) => h("span", { class: "two-lines" }, h("code", {}, row.path), h("span", { class: "sub" }, row.upstreamPath ? `instead of ${row.upstreamPath}` : "")), sort: (row) => row.path, text: (row) => `${row.path} ${row.upstreamPath ?? ""}` },
-      { label: "Category", width: "m", hide: "sm", cell: (row) => say(row.category), sort: (row) => row.category, text: (row) => row.category },
-      { label: "Status", width: "s", cell: (row) => badge(row.status), sort: (row) => row.status, text: (row) => row.status ?? "" },
-      { label: "Size", width: "s", hide: "md", right: true, cell: (row) => size(row.size), sort: (row) => row.size },
-      { label: "Modified", width: "s", hide: "sm", right: true, cell: (row) => ago(row.modifiedAt), sort: (row) => row.modifiedAt },
-    ],
-    empty: { title: "Nothing is customized", text: "Put pipelines into custom/pipelines and steps into custom/steps to change what runs do." },
-  }),
+	h("p", { class: "slots" }, "Read from ", h("code", {}, root)),
+	table({
+		id: "customizations", label: "files", rows: customizations, key: (row) => row.path, filter: true,
+		columns: [
+			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => two(h("code", {}, row.path), row.upstreamPath && `instead of ${row.upstreamPath}`)),
+			col("Category", "m sm", (row) => say(row.category)),
+			col("Status", "s", "status", (row) => badge(row.status)),
+			col("Size", "s md right", "size", (row) => size(row.size)),
+			col("Modified", "s sm right", "modifiedAt", (row) => ago(row.modifiedAt)),
+		],
+		empty: ["Nothing is customized", "Put pipelines into custom/pipelines and steps into custom/steps to change what runs do."],
+	}),
 ];
