@@ -1,10 +1,12 @@
 //! Everything the engine holds: handles, no behaviour.
 
+mod audience;
 mod healing;
 mod hosts;
 mod probes;
 mod pulse;
 mod sightings;
+mod tails;
 mod trust;
 mod vault;
 
@@ -30,11 +32,13 @@ use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
 use crate::wire::{Client, Redactor};
 
+pub use audience::Audience;
 pub use healing::{Healed, Healing};
 pub use hosts::DEFAULT_REGION;
 pub use probes::{Condition, Connection, Finding, Probes};
-pub use pulse::Pulse;
+pub use pulse::{Beat, Pulse};
 pub use sightings::{Sighted, Sighting, Sightings};
+pub use tails::Tails;
 pub use trust::Trust;
 pub use vault::{Vault, VaultError};
 
@@ -69,6 +73,8 @@ pub struct Handles {
     pub probes: Probes,
     pub trust: Trust,
     pub healing: Healing,
+    pub tails: Tails,
+    pub audience: Audience,
 }
 
 impl Deref for App {
@@ -205,6 +211,8 @@ impl App {
             probes: Probes::default(),
             trust: Trust::default(),
             healing: Healing::default(),
+            tails: Tails::default(),
+            audience: Audience::default(),
         })))
     }
 

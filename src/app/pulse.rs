@@ -1,43 +1,52 @@
 //! That the engine is alive.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::domain::time::Timestamp;
 
-/// How many polls it made, and when the last of them and the reaper's last sweep ended.
+/// What the engine did last, and whoever waits for the next of it.
 #[derive(Default)]
 pub struct Pulse {
-    polls: AtomicU64,
-    last_poll_at: AtomicU64,
-    last_sweep_at: AtomicU64,
+    polls: watch::Sender<Beat>,
+    last_sweep_at: watch::Sender<Option<Timestamp>>,
+}
+
+/// How many polls there were, and when the last of them ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Beat {
+    pub polls: u64,
+    pub last_poll_at: Option<Timestamp>,
 }
 
 impl Pulse {
     pub fn poll_ended(&self, at: Timestamp) {
-        self.last_poll_at.store(at.as_millis(), Ordering::Relaxed);
-        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.polls.send_modify(|beat| {
+            beat.polls += 1;
+            beat.last_poll_at = Some(at);
+        });
     }
 
     pub fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
+        self.polls.borrow().polls
     }
 
     pub fn last_poll_at(&self) -> Option<Timestamp> {
-        moment(&self.last_poll_at)
+        self.polls.borrow().last_poll_at
     }
 
+    /// The polls that end from now on.
+    pub fn feel(&self) -> watch::Receiver<Beat> {
+        self.polls.subscribe()
+    }
+
+    /// The reaper has looked at every machine.
     pub fn sweep_ended(&self, at: Timestamp) {
-        self.last_sweep_at.store(at.as_millis(), Ordering::Relaxed);
+        self.last_sweep_at.send_replace(Some(at));
     }
 
     pub fn last_sweep_at(&self) -> Option<Timestamp> {
-        moment(&self.last_sweep_at)
+        *self.last_sweep_at.borrow()
     }
-}
-
-/// None until it has happened.
-fn moment(millis: &AtomicU64) -> Option<Timestamp> {
-    Some(millis.load(Ordering::Relaxed))
-        .filter(|at| *at > 0)
-        .map(Timestamp::from_millis)
 }

@@ -12,7 +12,7 @@ use crate::domain::ids::JobId;
 use crate::domain::job::{Job, RunHandle, RunnerKind};
 use crate::domain::report::{ProgressReport, ResultReport, Step};
 use crate::domain::transition::{Activity, Event};
-use crate::store::{StoreError, StoreResult, WriteTx, jobs, patches, steps};
+use crate::store::{News, StoreError, StoreResult, WriteTx, jobs, patches, steps};
 use crate::wire::Redactor;
 
 use super::commit::{self, Happened, Policy};
@@ -82,7 +82,8 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
     let step = presentable(&app.redactor, report.step);
     let (run_id, order) = (report.run_id, app.store.next_order());
-    app.store
+    let taken = app
+        .store
         .write(move |tx| {
             let Some(job) = jobs::get(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
@@ -91,7 +92,12 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
             note_run(tx, policy, &job, run_id, now)?;
             Ok(Ok(()))
         })
-        .await?
+        .await?;
+    if let (Ok(()), Some(lines)) = (&taken, report.log) {
+        app.tails.add(job, &app.redactor.redact(&lines));
+        app.store.tell(News::Step(job.clone()));
+    }
+    taken
 }
 
 /// A report proves that the run runs, and may be the first to say which one it is.

@@ -298,6 +298,8 @@ pub enum AdminFault {
     InvalidAccessCode,
     /// Too many wrong codes; how long to wait.
     TooManyCodes(Duration),
+    /// As many watch as can.
+    AudienceFull,
     TeamNotFound,
     NothingDeleted,
     JobNotFound,
@@ -349,6 +351,10 @@ impl From<AdminFault> for ApiError {
                     "Too many wrong access codes. Try again later.",
                 )
                 .with_header(RETRY_AFTER, seconds.max(1));
+            }
+            AdminFault::AudienceFull => {
+                return Self::new(S::TOO_MANY_REQUESTS, "Too many event streams are open")
+                    .with_header(RETRY_AFTER, HeaderValue::from_static("15"));
             }
             AdminFault::TeamNotFound => (S::NOT_FOUND, "Team not found"),
             AdminFault::NothingDeleted => {

@@ -58,6 +58,7 @@ pub async fn serve(
         }
     }
     drop(listener);
+    app.audience.dismiss();
     tokio::time::timeout(STOP_DEADLINE, connections.shutdown())
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "requests were cut off at the stop"))

@@ -6,9 +6,11 @@
 
 mod admin;
 mod error;
+mod events;
 mod health;
 mod hooks;
 mod listen;
+mod panel;
 mod parts;
 mod runner;
 mod session;
@@ -33,6 +35,8 @@ pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
     ];
     if app.config.admin_access_code.is_some() {
         all.push(admin::routes(app));
+        all.push(events::routes(app));
+        all.push(panel::routes());
     }
     parts::one_of(all)
         .map(parts::reply)

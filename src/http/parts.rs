@@ -29,7 +29,7 @@ use crate::app::App;
 use crate::keys::admin_token;
 use crate::keys::run_token::{Audience, RunClaims};
 use crate::keys::signature::bearer;
-use crate::store::admin_tokens;
+use crate::store::{StoreResult, admin_tokens};
 
 /// What a handler answers.
 pub type ApiResult = Result<Response, ApiError>;
@@ -261,18 +261,22 @@ pub fn signed_in(app: &App, wanted: Method) -> BoxedFilter<()> {
 }
 
 fn check_admin(app: &App, header: Option<&str>) -> Result<(), Rejection> {
-    let refuse = |error: ApiError| Rejection::from(error);
-    let token = header
-        .and_then(bearer)
-        .ok_or_else(|| refuse(AdminFault::Unauthorized.into()))?;
+    match is_admin(app, header) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ApiError::from(AdminFault::Unauthorized).into()),
+        Err(error) => Err(ApiError::from(error).into()),
+    }
+}
+
+/// Whether an Authorization header carries the token of somebody who is signed in.
+pub fn is_admin(app: &App, header: Option<&str>) -> StoreResult<bool> {
+    let Some(token) = header.and_then(bearer) else {
+        return Ok(false);
+    };
     let known = app
         .store
-        .read(|tx| admin_tokens::get(tx, &admin_token::hash(token)))
-        .map_err(|error| refuse(error.into()))?;
-    match known {
-        Some(known) if known.expires_at > app.now() => Ok(()),
-        _ => Err(refuse(AdminFault::Unauthorized.into())),
-    }
+        .read(|tx| admin_tokens::get(tx, &admin_token::hash(token)))?;
+    Ok(known.is_some_and(|known| known.expires_at > app.now()))
 }
 
 /// Whom the request comes from: the peer, or behind a trusted proxy the last hop that is none.

@@ -8,6 +8,7 @@ use crate::domain::ids::{IssueId, JobId, Repo};
 use crate::domain::job::Job;
 
 use super::StoreResult;
+use super::news::News;
 use super::shelf::{Order, Rows, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL};
 
@@ -50,7 +51,9 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     {
         JOBS_BY_PULL.put(tx, (job.repo.to_string().as_str(), pull.number, id), &())?;
     }
-    JOBS.put(tx, id, job)
+    JOBS.put(tx, id, job)?;
+    tx.tell(News::Job(job.id.clone()));
+    Ok(())
 }
 
 /// Jobs that have not ended.

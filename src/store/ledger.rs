@@ -7,6 +7,7 @@ use crate::domain::ids::IssueKey;
 use crate::domain::issue::IssueRef;
 
 use super::StoreResult;
+use super::news::News;
 use super::shelf::{Rows, WriteTx};
 use super::tables::LEDGER;
 
@@ -56,7 +57,9 @@ pub fn record(tx: &WriteTx<'_>, issue: &IssueRef, decision: &Decision) -> StoreR
             issue: issue.clone(),
             decisions,
         },
-    )
+    )?;
+    tx.tell(News::Decision(issue.key.clone()));
+    Ok(())
 }
 
 fn row_key(key: &IssueKey) -> String {

@@ -27,6 +27,7 @@ pub mod syncs;
 
 mod key_file;
 mod migrations;
+mod news;
 mod shelf;
 mod tables;
 mod writer;
@@ -37,8 +38,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 
+pub use news::News;
 pub use shelf::{ReadTx, Rows, WriteTx};
 pub use writer::Stats;
 
@@ -180,6 +182,17 @@ impl Store {
     /// Rung after a commit that added an effect to the outbox.
     pub fn outbox_bell(&self) -> &Notify {
         self.writer.outbox_bell()
+    }
+
+    /// What commits change from now on.
+    pub fn listen(&self) -> broadcast::Receiver<News> {
+        self.writer.news().subscribe()
+    }
+
+    /// Tells what changed beside the store, to those who listen to it.
+    pub fn tell(&self, news: News) {
+        // Mostly nobody listens.
+        let _ = self.writer.news().send(news);
     }
 
     /// Resolves when a commit has failed and the process must end to find out what is true.

@@ -13,6 +13,7 @@ use crate::domain::effect::Effect;
 use crate::domain::time::Timestamp;
 
 use super::StoreResult;
+use super::news::News;
 use super::shelf::{Order, Rows, WriteTx};
 use super::tables::{META, OUTBOX, OUTBOX_DEAD, OUTBOX_HEADS};
 
@@ -80,6 +81,7 @@ pub fn push(tx: &WriteTx<'_>, effect: &Effect, now: Timestamp) -> StoreResult<St
     }
     OUTBOX.put(tx, (lane.as_str(), seq), &errand)?;
     tx.owe();
+    tx.tell(News::Outbox);
     Ok(errand.stamp())
 }
 
@@ -186,6 +188,7 @@ pub fn of_lane(tx: &impl Rows, lane: &str) -> StoreResult<Vec<Errand>> {
 pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<()> {
     let was_first = is_first(tx, errand)?;
     OUTBOX.remove(tx, (errand.lane.as_str(), errand.seq))?;
+    tx.tell(News::Outbox);
     if !was_first {
         return Ok(());
     }
@@ -242,6 +245,7 @@ fn put_off(tx: &WriteTx<'_>, errand: &Errand, later: &Errand) -> StoreResult<()>
     }
     OUTBOX.put(tx, (lane, later.seq), later)?;
     tx.owe();
+    tx.tell(News::Outbox);
     Ok(())
 }
 
@@ -288,11 +292,13 @@ pub fn revive(tx: &WriteTx<'_>, dead: &Errand, now: Timestamp) -> StoreResult<()
     OUTBOX_HEADS.put(tx, (first.due_at.as_millis(), lane), &first.seq)?;
     OUTBOX_DEAD.remove(tx, errand.seq)?;
     tx.owe();
+    tx.tell(News::Outbox);
     Ok(())
 }
 
 /// Forgets an errand that was given up.
 pub fn forget(tx: &WriteTx<'_>, dead: &Errand) -> StoreResult<()> {
+    tx.tell(News::Outbox);
     OUTBOX_DEAD.remove(tx, dead.seq).map(drop)
 }
 

@@ -1,7 +1,8 @@
 //! Typed shelves of JSON rows, and the two kinds of transaction that read them.
 
 use std::borrow::Borrow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
@@ -11,6 +12,7 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::news::News;
 use super::{StoreError, StoreResult};
 
 type Definition<K> = TableDefinition<'static, K, &'static [u8]>;
@@ -35,6 +37,7 @@ pub struct WriteTx<'t> {
     tx: &'t WriteTransaction,
     writes: Cell<u64>,
     owes: Cell<bool>,
+    news: RefCell<BTreeSet<News>>,
 }
 
 impl<'t> WriteTx<'t> {
@@ -43,6 +46,7 @@ impl<'t> WriteTx<'t> {
             tx,
             writes: Cell::new(0),
             owes: Cell::new(false),
+            news: RefCell::default(),
         }
     }
 
@@ -58,6 +62,15 @@ impl<'t> WriteTx<'t> {
 
     pub(super) fn owes(&self) -> bool {
         self.owes.get()
+    }
+
+    /// Tells those who listen, after the commit.
+    pub(super) fn tell(&self, news: News) {
+        self.news.borrow_mut().insert(news);
+    }
+
+    pub(super) fn into_news(self) -> BTreeSet<News> {
+        self.news.into_inner()
     }
 }
 

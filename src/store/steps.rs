@@ -6,6 +6,7 @@ use crate::domain::ids::JobId;
 use crate::domain::report::Step;
 
 use super::StoreResult;
+use super::news::News;
 use super::shelf::{Rows, WriteTx};
 use super::tables::STEPS;
 
@@ -31,7 +32,9 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResul
             order,
             step: step.clone(),
         },
-    )
+    )?;
+    tx.tell(News::Step(job.clone()));
+    Ok(())
 }
 
 /// The steps of a job in the order they started.

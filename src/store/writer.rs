@@ -12,13 +12,15 @@
 //! A commit that fails may or may not be on disk. Nothing sensible can follow it in this process:
 //! everybody is told [`StoreError::Lost`], and the process ends and looks again.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::Database;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use super::news::{BACKLOG, News};
 use super::shelf::WriteTx;
 use super::{StoreError, StoreResult};
 
@@ -34,9 +36,9 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
 struct Shared {
     outbox_bell: Notify,
+    news: broadcast::Sender<News>,
     lost: AtomicBool,
     lost_bell: Notify,
     writes: AtomicU64,
@@ -54,7 +56,14 @@ pub struct Stats {
 impl Writer {
     pub(super) fn start(db: Arc<Database>) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            outbox_bell: Notify::new(),
+            news: broadcast::Sender::new(BACKLOG),
+            lost: AtomicBool::new(false),
+            lost_bell: Notify::new(),
+            writes: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+        });
         let thread = Thread {
             db,
             waiting,
@@ -90,6 +99,10 @@ impl Writer {
         &self.shared.outbox_bell
     }
 
+    pub(super) fn news(&self) -> &broadcast::Sender<News> {
+        &self.shared.news
+    }
+
     pub(super) async fn lost(&self) {
         let rung = self.shared.lost_bell.notified();
         tokio::pin!(rung);
@@ -112,6 +125,16 @@ impl Writer {
 }
 
 impl Shared {
+    fn tell(&self, news: BTreeSet<News>) {
+        if self.news.receiver_count() == 0 {
+            return;
+        }
+        for piece in news {
+            // The last listener may have gone meanwhile.
+            let _ = self.news.send(piece);
+        }
+    }
+
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.lost_bell.notify_waiters();
@@ -231,6 +254,7 @@ impl Thread {
             if done.owes {
                 self.shared.outbox_bell.notify_one();
             }
+            self.shared.tell(done.news);
             return Ok(());
         }
     }
@@ -241,6 +265,7 @@ struct Done {
     closures: u64,
     writes: u64,
     owes: bool,
+    news: BTreeSet<News>,
 }
 
 /// Runs every closure that has not failed before. None when one failed after it had written: the
@@ -254,6 +279,7 @@ fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> Option<D
                 done.closures += u64::from(view.writes() > 0);
                 done.writes += view.writes();
                 done.owes |= view.owes();
+                done.news.append(&mut view.into_news());
             }
             Ran::Badly if view.writes() == 0 => {}
             Ran::Badly => return None,

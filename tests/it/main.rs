@@ -29,6 +29,7 @@ mod lifecycle;
 mod mappings_at_work;
 mod outages;
 mod outbox;
+mod panel;
 mod planning;
 mod poll_requests;
 mod review;

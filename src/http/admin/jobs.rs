@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
@@ -66,8 +66,14 @@ async fn list_steps(Segment(id): Segment, app: App) -> ApiResult {
     });
     let (job, group, steps) = found?.ok_or(AdminFault::JobNotFound)?;
     Ok(ok(
-        &json!({"job": JobView::of(&job, group), "steps": steps}),
+        &json!({"job": JobView::of(&job, group), "steps": steps, "log": app.tails.of(&id)}),
     ))
+}
+
+/// A job as it is shown; None when there is none.
+pub(in crate::http) fn look(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Value>> {
+    let found = find(tx, id)?;
+    Ok(found.map(|(job, group)| json!(JobView::of(&job, group))))
 }
 
 async fn download_patch(Segment(id): Segment, app: App) -> ApiResult {

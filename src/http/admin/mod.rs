@@ -8,7 +8,7 @@ mod config_status;
 mod customizations;
 mod dedup;
 mod issues;
-mod jobs;
+pub(super) mod jobs;
 mod log;
 mod mappings;
 mod outbox;

@@ -1,0 +1,112 @@
+// @ts-check
+// The only place that asks the service anything.
+
+const KEY = "agent-implement.token";
+
+/** What the service refused, in its words. Status 0: it could not be reached. */
+export class ApiError extends Error {
+	/** @param {number} status @param {string} message */
+	constructor(status, message, body = null) {
+		super(message);
+		this.status = status;
+		this.body = body;
+	}
+}
+
+/** Who is told when the token is no longer good. @type {() => void} */
+let onSignedOut = () => {};
+export const whenSignedOut = (told) => { onSignedOut = told; };
+
+export const isSignedIn = () => sessionStorage.getItem(KEY) !== null;
+
+/** @param {string} code */
+export async function signIn(code) {
+	const { token } = await ask("POST", "/api/auth", { code });
+	sessionStorage.setItem(KEY, token);
+}
+
+export async function signOut() {
+	try {
+		await ask("POST", "/api/auth/logout");
+	} finally {
+		sessionStorage.removeItem(KEY);
+	}
+}
+
+/** @param {string} path */
+export const get = (path) => ask("GET", path);
+/** @param {string} path */
+export const post = (path, body = {}) => ask("POST", path, body);
+/** @param {string} path */
+export const patch = (path, body) => ask("PATCH", path, body);
+/** @param {string} path */
+export const remove = (path) => ask("DELETE", path);
+
+/**
+ * What a view can do without: null when this service does not have it.
+ * @param {string} path
+ */
+export const maybe = (path) => get(path).catch((error) => {
+	if (error.status === 404) return null;
+	throw error;
+});
+
+/**
+ * Several questions at once; the first is what the view is about, of the others what failed is null
+ * and named in `failed`.
+ * @param {string} main @param {Record<string, string>} others
+ */
+export async function gather(main, others) {
+	const names = Object.keys(others);
+	const [first, ...rest] = await Promise.allSettled([get(main), ...names.map((name) => get(others[name]))]);
+	if (first.status === "rejected") throw first.reason;
+	/** @type {Record<string, any>} */
+	const found = { main: first.value, failed: [] };
+	rest.forEach((one, at) => {
+		found[names[at]] = one.status === "fulfilled" ? one.value : null;
+		if (one.status === "rejected" && one.reason.status !== 404) found.failed.push(`${others[names[at]]}: ${one.reason.message}`);
+	});
+	return found;
+}
+
+/** A request with the token. @param {string} path @param {RequestInit} [init] */
+export function request(path, init = {}) {
+	const headers = new Headers(init.headers);
+	const token = sessionStorage.getItem(KEY);
+	if (token) headers.set("authorization", `Bearer ${token}`);
+	return fetch(path, { ...init, headers });
+}
+
+/** @param {string} method @param {string} path */
+async function ask(method, path, body = /** @type {any} */ (undefined)) {
+	/** @type {Response} */
+	let answer;
+	/** @type {any} */
+	let said = null;
+	try {
+		answer = await request(path, body === undefined
+			? { method }
+			: { method, body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+		said = await answer.json().catch(() => null);
+	} catch {
+		throw new ApiError(0, "The service cannot be reached.");
+	}
+	if (answer.ok) return said;
+	if (answer.status === 401 && path !== "/api/auth" && isSignedIn()) {
+		sessionStorage.removeItem(KEY);
+		onSignedOut();
+	}
+	const text = said?.error ?? `The service answered ${answer.status}.`;
+	throw new ApiError(answer.status, answer.status === 404 && text === "Not found" ? "This service does not offer that yet." : text, said);
+}
+
+/** Saves what the service answers as a file. @param {string} path @param {string} name */
+export async function download(path, name) {
+	const answer = await request(path);
+	if (!answer.ok) throw new ApiError(answer.status, (await answer.json().catch(() => null))?.error ?? `The service answered ${answer.status}.`);
+	const link = document.createElement("a");
+	link.href = URL.createObjectURL(await answer.blob());
+	link.download = name;
+	link.click();
+	URL.revokeObjectURL(link.href);
+}

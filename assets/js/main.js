@@ -1,0 +1,57 @@
+// @ts-check
+// Begins: who is not signed in signs in, everybody else sees the panel that the address names.
+
+import { isSignedIn, signIn, whenSignedOut } from "./api.js";
+import { h, render } from "./dom.js";
+import { logo } from "./parts/icons.js";
+import { messageOf } from "./parts/ui.js";
+import { start } from "./router.js";
+import * as shell from "./shell.js";
+
+const app = /** @type {HTMLElement} */ (document.getElementById("app"));
+
+function askForCode(why) {
+	shell.close();
+	document.title = "Sign in · Agent Implement";
+	let error = "";
+	let waiting = false;
+	const draw = () => render(app, h("main", { class: "sign-in", key: "sign-in" },
+		h("form", { onsubmit: submit, "aria-labelledby": "sign-in-title" },
+			logo(), h("h1", { id: "sign-in-title" }, "Agent Implement"),
+			h("p", { class: "muted" }, why ?? "Sign in with the access code of this service."),
+			h("label", { for: "code" }, "Access code"),
+			h("input", { id: "code", name: "code", type: "password", autocomplete: "current-password", required: true, "aria-invalid": error ? "true" : null, "aria-describedby": error ? "code-error" : null }),
+			error && h("p", { class: "error", id: "code-error", role: "alert" }, error),
+			h("button", { type: "submit", class: "button primary", disabled: waiting }, waiting ? "Signing in…" : "Sign in"))));
+	const submit = async (event) => {
+		event.preventDefault();
+		const box = /** @type {HTMLInputElement} */ (document.getElementById("code"));
+		[waiting, error] = [true, ""];
+		draw();
+		try {
+			await signIn(box.value);
+			return enter();
+		} catch (failure) {
+			error = messageOf(failure);
+		}
+		waiting = false;
+		draw();
+		box.focus();
+		box.select();
+	};
+	draw();
+	document.getElementById("code")?.focus();
+}
+
+function enter() {
+	render(app);
+	shell.open(app);
+}
+
+whenSignedOut(() => askForCode("Your session has ended. Sign in again to go on where you were."));
+addEventListener("signed-out", () => askForCode("You are signed out."));
+start(() => {
+	if (isSignedIn()) shell.route();
+});
+if (isSignedIn()) enter();
+else askForCode();

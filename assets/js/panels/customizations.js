@@ -1,0 +1,28 @@
+// @ts-check
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { col, table } from "../parts/table.js";
+import { ago } from "../parts/time.js";
+import { badge, two } from "../parts/ui.js";
+import { say } from "../parts/words.js";
+
+export const about = "Files of your own that replace or add to what is built in.";
+
+export const load = () => get("/api/customizations");
+
+const size = (bytes) => (bytes < 1024 ? `${bytes} B` : `${(bytes / 1024).toFixed(1)} KiB`);
+
+export const view = ({ root, customizations }) => [
+	h("p", { class: "slots" }, "Read from ", h("code", {}, root)),
+	table({
+		id: "customizations", label: "files", rows: customizations, key: (row) => row.path, filter: true,
+		columns: [
+			col("Path", "", (row) => `${row.path} ${row.upstreamPath ?? ""}`, (row) => two(h("code", {}, row.path), row.upstreamPath && `instead of ${row.upstreamPath}`)),
+			col("Category", "m sm", (row) => say(row.category)),
+			col("Status", "s", "status", (row) => badge(row.status)),
+			col("Size", "s md right", "size", (row) => size(row.size)),
+			col("Modified", "s sm right", "modifiedAt", (row) => ago(row.modifiedAt)),
+		],
+		empty: ["Nothing is customized", "Put pipelines into custom/pipelines and steps into custom/steps to change what runs do."],
+	}),
+];

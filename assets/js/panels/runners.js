@@ -1,0 +1,55 @@
+// @ts-check
+import { gather, post } from "../api.js";
+import { h } from "../dom.js";
+import { confirm } from "../parts/dialog.js";
+import { connections, notice, rows, section, toast } from "../parts/ui.js";
+import { RUNNERS, count, isActive } from "../parts/words.js";
+
+export const about = "Where runs execute, for all projects or as each of them says.";
+export const watch = ["job"];
+
+/** @type {[string, string, string][]} */
+const MODES = [
+	["default", "As each project says", "The execution mode of the project decides."],
+	["ci", "GitHub Actions", "Every run is a workflow of its target repository."],
+	["vm", "Fly Machines", "Every run gets a machine of its own."],
+	["local", "Local containers", "Every run is a container on this host."],
+	["shadow", "Shadow", "GitHub Actions runs count; a machine runs beside each and changes nothing outside."],
+];
+const PROBES = ["runner-callback", "repo-host", "vm-sessions", "local-containers"];
+
+export const load = () => gather("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log" });
+
+const choose = (mode, label, ctx) => confirm({
+	title: `Switch to “${label}”?`, text: "All runs that start from now on follow it. Those under way stay where they are.", action: "Switch",
+	run: async () => {
+		try {
+			await post("/api/runner-mode", { mode });
+			toast("The runner mode is saved.");
+		} catch (error) {
+			// Stored, and overridden by the environment: said, and no reason to ask again.
+			if (error.body?.persisted === undefined) throw error;
+			toast(error.message, "bad");
+		}
+		await ctx.reload();
+	},
+});
+
+export function view({ main: mode, config, log }, ctx) {
+	const fromEnv = mode.source === "env";
+	const chosen = fromEnv ? mode.stored ?? "default" : mode.mode;
+	const running = (log ?? []).filter(isActive);
+	return [
+		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `The mode in force is “${mode.mode}”. What you choose here is stored and takes effect when the variable is unset.`),
+		section("Runner mode", { note: ["In force: ", h("b", {}, MODES.find(([one]) => one === mode.mode)?.[1] ?? mode.mode)] },
+			h("div", { class: "cards", role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
+				h("button", { type: "button", key: value, class: "card-choice", "aria-pressed": String(chosen === value), "data-mode": value, onclick: () => chosen !== value && choose(value, label, ctx) },
+					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text)))))),
+		mode.ineligible?.length > 0 && section("Projects that cannot run in this mode", {}, rows(mode.ineligible, (one) => h("li", { key: one.teamKey }, h("b", {}, one.teamKey), h("span", { class: "muted grow" }, one.reason)))),
+		section("Runners", {}, rows(Object.entries(RUNNERS), ([kind, label]) => {
+			const n = running.filter((job) => job.runner === kind).length;
+			return h("li", { key: kind }, h("span", { class: "grow" }, label), h("span", { class: "muted num" }, n ? count(n, "run") : "idle"));
+		})),
+		config && section("Connections", {}, connections(config.checks.filter((one) => PROBES.includes(one.name)))),
+	];
+}

@@ -1,0 +1,121 @@
+// @ts-check
+// Windows over the panel, and menus. The browser keeps the focus inside and gives it back.
+
+import { $, h, render } from "../dom.js";
+import { icon } from "./icons.js";
+import { remove } from "../api.js";
+import { busy, button, toast } from "./ui.js";
+
+
+let count = 0;
+
+/**
+ * @param {{title: any, kind?: "modal" | "drawer" | "wide", onClose?: () => void}} about
+ * @returns {{el: HTMLDialogElement, show: (body: any, foot?: any, title?: any) => void, close: () => void}}
+ */
+export function open({ title, kind = "modal", onClose }) {
+	const id = `dialog-${(count += 1)}`;
+	const el = /** @type {HTMLDialogElement} */ (h("dialog", { class: kind, "aria-labelledby": id }));
+	const head = h("h2", { id, tabindex: "-1", autofocus: kind === "drawer" });
+	const body = h("div", { class: "dialog-body" });
+	const foot = h("div", { class: "dialog-foot" });
+	const shut = h("button", { type: "button", class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
+	el.append(h("div", { class: "dialog-head" }, head, shut), body, foot);
+	el.addEventListener("close", () => {
+		el.remove();
+		onClose?.();
+	});
+	// A press that began inside, to mark text for instance, does not close.
+	let began = false;
+	el.addEventListener("pointerdown", (event) => { began = event.target === el; });
+	el.addEventListener("click", (event) => { if (began && event.target === el && kind === "drawer") el.close(); });
+	document.body.append(el);
+	render(head, title);
+	el.showModal();
+	return {
+		el,
+		show(content, ending, heading) {
+			render(body, content);
+			render(foot, ending);
+			if (heading) render(head, heading);
+		},
+		close: () => el.close(),
+	};
+}
+
+/**
+ * Asks once before something that cannot be undone, naming what will happen.
+ * @param {{title: string, text: any, action: string, run: () => Promise<any>}} about
+ */
+export function confirm({ title, text, action, run }) {
+	const dialog = open({ title });
+	const go = () => busy(async () => {
+		await run();
+		dialog.close();
+	});
+	dialog.show(h("p", {}, text), [
+		h("button", { type: "button", class: "button", autofocus: true, onclick: dialog.close }, "Cancel"),
+		h("button", { type: "button", class: "button danger", onclick: go }, action),
+	]);
+	$(dialog.el, "[autofocus]").focus();
+}
+
+/**
+ * A button for what cannot be undone: asks, deletes, says so and looks again.
+ * @param {string} label @param {string} subject What the button is about, for those who hear it only.
+ * @param {{title: string, text: any, path: string, done: string, after: () => Promise<any>}} about
+ */
+export const deleteButton = (label, subject, about) =>
+	button(label, () => askToDelete({ ...about, action: `${label} ${subject}` }), { kind: "small danger", title: `${label} ${subject}` });
+
+/** @param {{title: string, text: any, action: string, path: string, done: string, after: () => Promise<any>}} about */
+export const askToDelete = ({ path, done, after, ...about }) => confirm({
+	...about,
+	run: async () => {
+		await remove(path);
+		toast(done);
+		await after();
+	},
+});
+
+/**
+ * A button that opens a short list of things to do.
+ * @param {string} label @param {{label: string, run: () => any, danger?: boolean}[]} items
+ */
+export function menu(label, items) {
+	const toggle = (event) => {
+		const from = event.currentTarget;
+		const list = h("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
+		for (const item of items) {
+			const run = () => {
+				list.hidePopover();
+				from.focus();
+				busy(item.run);
+			};
+			list.append(h("button", { type: "button", role: "menuitem", class: item.danger ? "danger" : "", onclick: run }, item.label));
+		}
+		list.addEventListener("keydown", move);
+		list.addEventListener("toggle", (change) => {
+			if (change.newState === "closed") list.remove();
+		});
+		(from.closest("dialog") ?? document.body).append(list);
+		list.showPopover();
+		const box = from.getBoundingClientRect();
+		const left = Math.max(8, Math.min(box.right - list.offsetWidth, innerWidth - list.offsetWidth - 8));
+		const below = box.bottom + 4 + list.offsetHeight < innerHeight;
+		list.style.left = `${left}px`;
+		list.style.top = `${below ? box.bottom + 4 : box.top - 4 - list.offsetHeight}px`;
+		list.querySelector("button")?.focus();
+	};
+	return h("button", { type: "button", class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon("more"));
+}
+
+/** @param {KeyboardEvent} event */
+function move(event) {
+	const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+	const items = [...(/** @type {HTMLElement} */ (event.currentTarget)).querySelectorAll("button")];
+	if (!step || !items.length) return;
+	event.preventDefault();
+	const at = items.indexOf(/** @type {any} */ (document.activeElement));
+	items[(at + step + items.length) % items.length].focus();
+}

@@ -1,0 +1,53 @@
+// @ts-check
+// Times as people say them, kept true while the page stands.
+
+import { h } from "../dom.js";
+
+const SPANS = /** @type {const} */ ([["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]]);
+
+/** 3720000 → `1 h 2 min`. */
+export function duration(ms) {
+	if (typeof ms !== "number" || !Number.isFinite(ms)) return "–";
+	if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+	const seconds = Math.floor(ms / 1000);
+	const at = SPANS.findIndex(([, size]) => seconds >= size);
+	const [unit, size] = SPANS[at];
+	const whole = `${Math.floor(seconds / size)} ${unit}`;
+	const next = SPANS[at + 1];
+	const rest = next ? Math.floor((seconds % size) / next[1]) : 0;
+	return rest && next ? `${whole} ${rest} ${next[0]}` : whole;
+}
+
+function relative(at) {
+	const ms = Date.now() - Date.parse(at);
+	if (!Number.isFinite(ms)) return at;
+	if (Math.abs(ms) < 5000) return "just now";
+	const size = Math.abs(ms) / 1000;
+	const [unit, span] = SPANS.find(([, span]) => size >= span) ?? SPANS[3];
+	const text = `${Math.floor(size / span)} ${unit}`;
+	return ms < 0 ? `in ${text}` : `${text} ago`;
+}
+
+export function exact(at) {
+	const date = new Date(at);
+	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+/** How long ago, the exact time on hover. */
+export const ago = (at) => (at ? h("time", { datetime: at, title: exact(at), "data-ago": at }, relative(at)) : "–");
+
+/** How long it goes on already, or how long it took. */
+export function span(from, until) {
+	if (!from) return "–";
+	if (until) return h("span", { class: "num" }, duration(Date.parse(until) - Date.parse(from)));
+	return h("time", { class: "num", datetime: from, title: `since ${exact(from)}`, "data-since": from }, duration(Date.now() - Date.parse(from)));
+}
+
+setInterval(() => {
+	if (document.hidden) return;
+	for (const el of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-ago],[data-since]"))) {
+		const { ago, since } = el.dataset;
+		const text = ago ? relative(ago) : duration(Date.now() - Date.parse(since ?? ""));
+		if (el.textContent !== text && el.firstChild) el.firstChild.nodeValue = text;
+	}
+}, 1000);

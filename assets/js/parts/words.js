@@ -1,0 +1,83 @@
+// @ts-check
+// What things are called when people read them.
+
+export const SYSTEMS = { A: "Linear", B: "Jira" };
+export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
+export const EXECUTION = { "ci-workflow": "GitHub Actions", "vm-machines": "Fly Machines" };
+export const PROVIDERS = { direct: "Anthropic API", cloud: "Amazon Bedrock" };
+export const KINDS = { planning: "Planning", implementation: "Implementation", "gap-fill": "Gap fill", "follow-up": "Follow-up" };
+
+export const CONNECTIONS = {
+	"ticketing-a": "Linear",
+	"ticketing-b": "Jira",
+	"repo-host": "GitHub",
+	"runner-callback": "Runner callback",
+	"gap-fill-trigger": "Gap-fill trigger",
+	webhook: "GitHub webhook",
+	"vm-sessions": "Fly Machines",
+	"local-containers": "Local containers",
+	notifications: "Chat notifications",
+};
+
+export const REASONS = {
+	concurrency: "At capacity",
+	dedup: "In dedup",
+	"no-mapping": "No project",
+	blocked: "Blocked",
+	paused: "Paused",
+	parked: "Parked",
+	ineligible: "Cannot run",
+	quota: "Rate limited",
+	budget: "Out of budget",
+};
+
+export const TIMEOUTS = {
+	container_timeout: "The container outlived its time",
+	machine_timeout: "The machine outlived its time",
+	run_not_found: "No run appeared within 10 minutes",
+	timed_out: "The CI run timed out",
+};
+
+export const RULES = {
+	orphan: "Orphan",
+	"stale-terminal-job": "Job ended long ago",
+	"max-age-exceeded": "Older than 4 hours",
+	"issue-terminal": "Issue closed",
+};
+
+/** Tones of words that the service sends: how a badge looks. @type {Record<string, string>} */
+const TONES = {
+	unknown: "idle", dispatched: "run", running: "run", completed: "ok", review_failed: "warn", failed: "bad", timed_out: "bad",
+	passed: "ok", skipped: "idle", cancelled: "idle",
+	ok: "ok", off: "idle", error: "bad", limited: "warn",
+	current: "ok", stale: "warn", missing: "warn",
+	started: "run", starting: "run", created: "run", stopped: "idle", destroyed: "bad", "dry-run": "idle",
+	concurrency: "warn", dedup: "idle", "no-mapping": "bad", blocked: "idle", paused: "idle", parked: "bad", ineligible: "bad", quota: "warn", budget: "warn",
+	waiting: "warn", "in-progress": "run", done: "ok",
+	override: "run", additive: "ok", "built-in": "idle",
+};
+
+export const toneOf = (word) => TONES[word] ?? "idle";
+
+/** @type {Record<string, string>} */
+const SAID = { unknown: "Reserved", review_failed: "Review failed", timed_out: "Timed out", "in-progress": "In progress", "dry-run": "Dry run", "built-in": "Built-in", ok: "OK" };
+
+/** `review_failed` → `Review failed`. */
+export function say(word) {
+	if (SAID[word]) return SAID[word];
+	const text = word.replace(/[-_]/g, " ");
+	return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** @param {Record<string, string>} names @param {string} word */
+export const name = (names, word) => names[word] ?? word;
+
+export const count = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+
+export const money = (usd) => (typeof usd === "number" ? `$${usd.toFixed(2)}` : "–");
+
+const ACTIVE = ["unknown", "dispatched", "running"];
+/** @param {{status: string}} job */
+export const isActive = (job) => ACTIVE.includes(job.status);
+/** @param {{status: string}} job */
+export const hasFailed = (job) => ["failed", "timed_out", "review_failed"].includes(job.status);

@@ -1,0 +1,41 @@
+//! Those who watch the service as it works.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// How many may watch at once? Each costs a connection and a little memory.
+const SEATS: usize = 64;
+
+pub struct Audience {
+    seats: Arc<Semaphore>,
+    dismissed: watch::Sender<bool>,
+}
+
+impl Default for Audience {
+    fn default() -> Self {
+        Self {
+            seats: Arc::new(Semaphore::new(SEATS)),
+            dismissed: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Audience {
+    /// A seat, free again when it is dropped; None when all are taken.
+    pub fn seat(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.seats).try_acquire_owned().ok()
+    }
+
+    /// The service stops: nobody is shown anything any more.
+    pub fn dismiss(&self) {
+        self.dismissed.send_replace(true);
+    }
+
+    /// Resolves when the service stops.
+    pub async fn dismissed(&self) {
+        let mut dismissed = self.dismissed.subscribe();
+        // An error means that the service is gone altogether.
+        let _ = dismissed.wait_for(|dismissed| *dismissed).await;
+    }
+}

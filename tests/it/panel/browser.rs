@@ -1,0 +1,263 @@
+//! A real browser, driven over WebDriver: a handful of JSON calls.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use data_encoding::BASE64;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+/// How long may any one thing on a page take?
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The name under which WebDriver passes an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+const CONTROL: char = '\u{E009}';
+const RELEASE: char = '\u{E000}';
+const BACKSPACE: char = '\u{E003}';
+
+/// Finds what a person would press: by what it is called, in the window that lies on top.
+const FIND_BY_NAME: &str = r#"
+const [name, kinds] = arguments;
+const root = [...document.querySelectorAll("[popover]:popover-open, dialog[open]")].pop() ?? document;
+const called = (el) => (el.getAttribute("aria-label") ?? el.innerText ?? "").replace(/\s+/g, " ").trim();
+return [...root.querySelectorAll(kinds)].find((el) => called(el) === name && el.checkVisibility()) ?? null;
+"#;
+
+const FIND_FIELD: &str = r#"
+const root = [...document.querySelectorAll("dialog[open]")].pop() ?? document;
+const label = [...root.querySelectorAll("label")].find((el) => el.innerText.replace("optional", "").trim() === arguments[0]);
+return label?.control ?? null;
+"#;
+
+pub struct Browser {
+    driver: Child,
+    client: Client,
+    session: String,
+}
+
+impl Browser {
+    /// None where no browser is installed; then it is said where nobody captures it.
+    pub async fn start(test: &str) -> Option<Self> {
+        let Some((driver, port)) = start_driver() else {
+            let line = format!("SKIPPED {test}: chromium and chromedriver are not installed\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            return None;
+        };
+        let client = Client::builder().timeout(PATIENCE).build().unwrap();
+        let mut browser = Self {
+            driver,
+            client,
+            session: format!("http://127.0.0.1:{port}/session"),
+        };
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--window-size=1440,900",
+            "--lang=en",
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": {"args": arguments},
+        }}});
+        let made = browser.send(Method::POST, "", Some(wanted)).await;
+        browser.session = format!("{}/{}", browser.session, made["sessionId"].as_str().unwrap());
+        Some(browser)
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Value {
+        let request = self
+            .client
+            .request(method, format!("{}{path}", self.session));
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        let mut answer: Value = request.send().await.unwrap().json().await.unwrap();
+        let value = answer["value"].take();
+        assert!(value["error"].is_null(), "{path}: {value:#}");
+        value
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    pub async fn go(&self, url: &str) {
+        self.post("/url", json!({ "url": url })).await;
+    }
+
+    /// Runs a script in the page and answers what it returns.
+    pub async fn js(&self, script: &str) -> Value {
+        self.js_with(script, json!([])).await
+    }
+
+    pub async fn js_with(&self, script: &str, arguments: Value) -> Value {
+        let body = json!({"script": script, "args": arguments});
+        self.post("/execute/sync", body).await
+    }
+
+    /// The same for a script that answers a promise.
+    pub async fn js_later(&self, script: &str, arguments: Value) -> Value {
+        let script = format!(
+            "const done = arguments[arguments.length - 1]; (async (...arguments) => {{ {script} }})(...arguments).then(done, (error) => done(String(error)))"
+        );
+        let body = json!({"script": script, "args": arguments});
+        self.post("/execute/async", body).await
+    }
+
+    /// A command of the developer tools.
+    pub async fn tools(&self, command: &str, parameters: Value) -> Value {
+        let body = json!({"cmd": command, "params": parameters});
+        self.post("/goog/cdp/execute", body).await
+    }
+
+    pub async fn resize(&self, width: u32) {
+        let metrics =
+            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.tools("Emulation.setDeviceMetricsOverride", metrics)
+            .await;
+    }
+
+    /// `light` or `dark`, as the system would say.
+    pub async fn scheme(&self, scheme: &str) {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.tools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// Waits until an expression is true.
+    pub async fn until(&self, holds: &str) {
+        let began = Instant::now();
+        while self.js(&format!("return Boolean({holds})")).await != json!(true) {
+            if began.elapsed() > PATIENCE {
+                let page = self.js("return document.body.innerText").await;
+                panic!(
+                    "waited in vain until {holds}\n{}\n{:#?}",
+                    page.as_str().unwrap_or_default(),
+                    self.console().await
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// Waits until a text stands on the page, in the window that lies on top.
+    pub async fn sees(&self, text: &str) {
+        let text = json!(text);
+        self.until(&format!(
+            "([...document.querySelectorAll('dialog[open]')].pop() ?? document.body).innerText.includes({text})"
+        ))
+        .await;
+    }
+
+    /// Waits until a text stands anywhere, over whatever lies below it.
+    pub async fn sees_anywhere(&self, text: &str) {
+        self.until(&format!("document.body.innerText.includes({})", json!(text)))
+            .await;
+    }
+
+    pub async fn text(&self) -> String {
+        let text = self.js("return document.body.innerText").await;
+        text.as_str().unwrap().to_owned()
+    }
+
+    async fn find(&self, what: &str, script: &str, arguments: Value) -> String {
+        let began = Instant::now();
+        loop {
+            let found = self.js_with(script, arguments.clone()).await;
+            if let Some(element) = found[ELEMENT].as_str() {
+                return element.to_owned();
+            }
+            if began.elapsed() > PATIENCE {
+                panic!("found no {what}\n{}", self.text().await);
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// Presses a button, a link or an item of a menu, with the mouse.
+    pub async fn press(&self, name: &str) {
+        let kinds = "button, a, summary";
+        let element = self.find(name, FIND_BY_NAME, json!([name, kinds])).await;
+        self.post(&format!("/element/{element}/click"), json!({}))
+            .await;
+    }
+
+    /// Presses what a selector finds first.
+    pub async fn press_at(&self, selector: &str) {
+        let script = "return document.querySelector(arguments[0])";
+        let element = self.find(selector, script, json!([selector])).await;
+        self.post(&format!("/element/{element}/click"), json!({}))
+            .await;
+    }
+
+    /// Types into the field of this label, over what stood there.
+    pub async fn fill(&self, label: &str, text: &str) {
+        let element = self.find(label, FIND_FIELD, json!([label])).await;
+        // All of it is marked and taken away, as a person would: the page hears of every key.
+        let keys = format!("{CONTROL}a{RELEASE}{BACKSPACE}{text}");
+        let path = format!("/element/{element}/value");
+        self.post(&path, json!({ "text": keys })).await;
+    }
+
+    /// Types on the keyboard, wherever the focus is. Private-use characters are WebDriver's keys.
+    pub async fn keys(&self, keys: &str) {
+        let strokes: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| {
+                let stroke = |kind| json!({"type": kind, "value": key.to_string()});
+                [stroke("keyDown"), stroke("keyUp")]
+            })
+            .collect();
+        let hands = json!({"actions": [{"type": "key", "id": "hands", "actions": strokes}]});
+        self.post("/actions", hands).await;
+    }
+
+    /// What the console said since it was last asked.
+    pub async fn console(&self) -> Vec<String> {
+        let said = self.post("/se/log", json!({"type": "browser"})).await;
+        let lines = said.as_array().unwrap().iter();
+        lines
+            .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    pub async fn screenshot(&self, file: &Path) {
+        let picture = self.send(Method::GET, "/screenshot", None).await;
+        let bytes = BASE64.decode(picture.as_str().unwrap().as_bytes()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    }
+
+    /// Ends it in good order. One that a failed test leaves behind ends with its driver.
+    pub async fn quit(self) {
+        self.send(Method::DELETE, "", None).await;
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn start_driver() -> Option<(Child, u16)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let lines = BufReader::new(driver.stdout.take()?).lines();
+    let port = lines.map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("successfully on port ")?;
+        port.trim_end_matches('.').parse().ok()
+    })?;
+    Some((driver, port))
+}

@@ -1,0 +1,191 @@
+//! Every panel: with data and without, at every width, in both schemes, under hostile text.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::browser::Browser;
+use super::furnish::{Words, answers, bare, furnished, nothing};
+use super::{PANELS, complaints};
+use crate::world::World;
+
+/// Widths of a telephone, a tablet and a desk.
+const WIDTHS: [u32; 3] = [360, 768, 1440];
+
+/// What is open over a panel.
+const ASIDES: [&str; 4] = [
+    "pipelines?job=01M7A",
+    "issues?issue=SHOP-102",
+    "projects?edit=PAY",
+    "projects?secrets=SHOP",
+];
+
+/// The checker of accessibility, where it is installed.
+fn checker() -> Option<String> {
+    let root = std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").map(PathBuf::from)?;
+    std::fs::read_to_string(root.join("node_modules/axe-core/axe.min.js")).ok()
+}
+
+/// What keeps some people from using the page, serious or critical.
+async fn barriers(browser: &Browser, checker: &str) -> Vec<String> {
+    if browser.js("return typeof axe").await == json!("undefined") {
+        let run = json!({"expression": checker, "returnByValue": true});
+        browser.tools("Runtime.evaluate", run).await;
+    }
+    let script = r#"
+        const { violations } = await axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
+        return violations.filter((one) => ["serious", "critical"].includes(one.impact))
+            .map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+    "#;
+    let found = browser.js_later(script, json!([])).await;
+    let found = found.as_array().unwrap_or_else(|| panic!("{found}"));
+    found.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+}
+
+async fn overflow(browser: &Browser) -> i64 {
+    let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+    browser.js(script).await.as_i64().unwrap()
+}
+
+async fn dressed(world: &World, stand_in: &Value, test: &str) -> Option<Browser> {
+    let browser = Browser::start(test).await?;
+    browser.stand_in(stand_in).await;
+    browser.resize(1440).await;
+    browser.enter(&world.address, "overview").await;
+    Some(browser)
+}
+
+/// With data, in light and dark: nobody is shut out, nothing runs over the edge, the console is silent.
+#[tokio::test]
+async fn every_panel_is_there_for_everybody() {
+    let words = Words::plain();
+    let world = furnished(&words).await;
+    let Some(browser) = dressed(&world, &answers(&words), "panel::looks::everybody").await else {
+        return world.stop().await;
+    };
+    let checker = checker();
+    if checker.is_none() {
+        eprintln!("SKIPPED a part of panel::looks: axe-core is not installed");
+    }
+    for (panel, title) in PANELS {
+        browser.turn_to(panel).await;
+        browser.sees(title).await;
+        for width in WIDTHS {
+            browser.resize(width).await;
+            assert!(overflow(&browser).await <= 0, "{panel} at {width}");
+        }
+        for scheme in ["light", "dark"] {
+            browser.scheme(scheme).await;
+            if let Some(checker) = &checker {
+                assert_eq!(barriers(&browser, checker).await, [""; 0], "{panel} {scheme}");
+            }
+        }
+    }
+    for aside in ASIDES {
+        browser.go(&format!("{}/admin/{aside}", world.address)).await;
+        browser.until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
+        for width in WIDTHS {
+            browser.resize(width).await;
+            let script = "const el = document.querySelector('.dialog-body'); return el.scrollWidth - el.clientWidth";
+            assert_eq!(browser.js(script).await, json!(0), "{aside} at {width}");
+        }
+        for scheme in ["light", "dark"] {
+            browser.scheme(scheme).await;
+            if let Some(checker) = &checker {
+                assert_eq!(barriers(&browser, checker).await, [""; 0], "{aside} {scheme}");
+            }
+        }
+    }
+    assert_eq!(complaints(browser.console().await), [""; 0]);
+    browser.quit().await;
+    world.stop().await;
+}
+
+/// Without data, each panel says what to do next; a service that does not answer is said, and that what
+/// is shown is old.
+#[tokio::test]
+async fn an_empty_service_says_what_to_do_next() {
+    let world = bare().await;
+    let Some(browser) = dressed(&world, &nothing(), "panel::looks::empty").await else {
+        return world.stop().await;
+    };
+    let next = [
+        ("overview", "Connect your first project"),
+        ("issues", "No flagged issues"),
+        ("pipelines", "No dispatches yet"),
+        ("pulls", "No pull requests yet"),
+        ("blockers", "Nothing is blocked"),
+        ("projects", "No projects yet"),
+        ("steps", "No step modules"),
+        ("models", "No projects yet"),
+        ("sessions", "No sessions"),
+        ("reaper", "Nothing was destroyed"),
+        ("secrets", "No projects yet"),
+        ("settings", "No secrets yet"),
+        ("audit", "The ledger is empty"),
+        ("customizations", "Nothing is customized"),
+    ];
+    for (panel, said) in next {
+        browser.turn_to(panel).await;
+        browser.sees(said).await;
+        assert!(overflow(&browser).await <= 0, "{panel}");
+    }
+    assert_eq!(complaints(browser.console().await), [""; 0]);
+
+    browser.turn_to("pipelines").await;
+    browser.js("window.was = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))").await;
+    browser.turn_to("blockers").await;
+    browser.sees("The service cannot be reached.").await;
+    browser.js("window.fetch = window.was").await;
+    browser.press("Try again").await;
+    browser.sees("Nothing is blocked").await;
+    browser.js("window.fetch = () => Promise.reject(new TypeError('gone'))").await;
+    world.app.pulse.poll_ended(world.app.now());
+    browser.sees("It could not be refreshed").await;
+    browser.sees("Nothing is blocked").await;
+    browser.quit().await;
+    world.stop().await;
+}
+
+/// Strangers' text is text wherever it is shown.
+#[tokio::test]
+async fn hostile_text_is_text_everywhere() {
+    let words = Words::hostile();
+    let world = furnished(&words).await;
+    let Some(browser) = dressed(&world, &answers(&words), "panel::looks::hostile").await else {
+        return world.stop().await;
+    };
+    let titles = [
+        ("overview", "<script>window.hacked=1</script>"),
+        ("issues", "<script>window.hacked=1</script>"),
+        ("pipelines", "\"'><img src=x onerror=\"window.hacked=1\">"),
+        ("pulls", "<b onclick=\"hacked=1\">m</b>"),
+        ("blockers", "👩‍👩‍👧‍👦"),
+        ("sessions", "<b onclick=\"hacked=1\">m</b>"),
+        ("reaper", "<b onclick=\"hacked=1\">m</b>"),
+        ("steps", "<script>window.hacked=1</script>"),
+        ("audit", "<b onclick=\"hacked=1\">m</b>"),
+        ("customizations", "<b onclick=\"hacked=1\">m</b>"),
+    ];
+    for (panel, text) in titles {
+        browser.turn_to(panel).await;
+        browser.sees(text).await;
+        for width in WIDTHS {
+            browser.resize(width).await;
+            assert!(overflow(&browser).await <= 0, "{panel} at {width}");
+        }
+    }
+    for aside in ["pipelines?job=01M7A", "issues?issue=SHOP-100"] {
+        browser.go(&format!("{}/admin/{aside}", world.address)).await;
+        browser.sees("<script>window.hacked=1</script>").await;
+    }
+    let elements = "return document.querySelectorAll('img, script:not([src]), b[onclick], a[href^=javascript]').length";
+    assert_eq!(browser.js(elements).await, json!(0));
+    browser.go(&format!("{}/admin/pulls", world.address)).await;
+    browser.shown().await;
+    assert_eq!(browser.js(elements).await, json!(0));
+    assert_eq!(browser.js("return typeof window.hacked").await, json!("undefined"));
+    assert_eq!(complaints(browser.console().await), [""; 0]);
+    browser.quit().await;
+    world.stop().await;
+}

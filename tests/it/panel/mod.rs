@@ -1,0 +1,98 @@
+//! The panel, as people meet it: in a real browser.
+
+mod acts;
+mod assets;
+mod browser;
+mod events;
+mod furnish;
+mod live;
+mod looks;
+mod screenshots;
+mod stepper;
+
+use serde_json::{Value, json};
+
+use crate::api::ACCESS_CODE;
+use browser::Browser;
+
+/// Every panel: its address, and its title.
+const PANELS: [(&str, &str); 15] = [
+    ("overview", "Overview"),
+    ("issues", "Issues"),
+    ("pipelines", "Pipelines"),
+    ("pulls", "Pull requests"),
+    ("blockers", "Blockers"),
+    ("projects", "Projects"),
+    ("steps", "Pipelines and steps"),
+    ("models", "Models and providers"),
+    ("runners", "Runners"),
+    ("sessions", "Sessions"),
+    ("reaper", "Reaper"),
+    ("secrets", "Secrets"),
+    ("settings", "Settings"),
+    ("audit", "Audit log"),
+    ("customizations", "Customizations"),
+];
+
+/// Answers some questions of the panel in the service's place, in the bodies that the service
+/// promises: `"GET /api/sessions": {…}`, with `{"refused", "body"}` for a refusal. What it was asked is
+/// kept in `asked`.
+const STAND_IN: &str = r#"
+const answers = ARGUMENTS;
+const ask = window.fetch;
+window.asked = [];
+window.fetch = async (path, init = {}) => {
+  const name = `${init.method ?? "GET"} ${path}`;
+  if (!(name in answers)) return ask(path, init);
+  window.asked.push([name, init.body ? JSON.parse(init.body) : null]);
+  const { refused: status = 200, body = answers[name] } = answers[name]?.refused ? answers[name] : {};
+  return new Response(JSON.stringify(body), { status, headers: { "content-type": "application/json" } });
+};
+"#;
+
+impl Browser {
+    /// Puts answers in the service's place, on every page from now on.
+    async fn stand_in(&self, answers: &Value) {
+        let source = STAND_IN.replace("ARGUMENTS", &answers.to_string());
+        self.tools(
+            "Page.addScriptToEvaluateOnNewDocument",
+            json!({ "source": source }),
+        )
+        .await;
+    }
+
+    /// Opens a view and signs in where that is asked for.
+    async fn enter(&self, address: &str, view: &str) {
+        self.go(&format!("{address}/admin/{view}")).await;
+        self.until("document.querySelector('#code, h1')").await;
+        if self.js("return Boolean(document.querySelector('#code'))").await == json!(true) {
+            self.fill("Access code", ACCESS_CODE).await;
+            self.press("Sign in").await;
+        }
+        self.shown().await;
+    }
+
+    /// Waits until the panel has what it shows.
+    async fn shown(&self) {
+        self.until("document.querySelector('main#main h1') && !document.querySelector('main .loading') && document.querySelector('main').children.length > 1")
+            .await;
+    }
+
+    /// Goes to another panel, as a press on its link does.
+    async fn turn_to(&self, panel: &str) {
+        self.js_with(
+            "document.querySelector(`nav.side a[href='/admin/${arguments[0]}']`).click()",
+            json!([panel]),
+        )
+        .await;
+        self.shown().await;
+    }
+}
+
+
+/// What a console must not say: anything but a hint about forms.
+fn complaints(said: Vec<String>) -> Vec<String> {
+    said.into_iter()
+        .filter(|line| !line.contains("[DOM] Password forms should have"))
+        .collect()
+}
