@@ -14,7 +14,7 @@ use super::{end, opened, reported, still_world};
 use crate::gap_fill::ask;
 use crate::world::World;
 
-const STEPS: usize = 60;
+const STEPS: usize = 40;
 
 fn check(world: &World) {
     let active = world.app.store.read(jobs::active).unwrap();
