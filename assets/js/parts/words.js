@@ -51,10 +51,10 @@ const TONES = {
 	passed: "ok", skipped: "idle", cancelled: "idle",
 	ok: "ok", off: "idle", error: "bad", limited: "warn",
 	current: "ok", stale: "warn", missing: "warn",
-	started: "run", starting: "run", created: "run", stopped: "idle", destroyed: "bad", "dry-run": "idle",
+	started: "ok", starting: "run", created: "run", stopped: "idle", destroyed: "bad", "dry-run": "idle",
 	concurrency: "warn", dedup: "idle", "no-mapping": "bad", blocked: "idle", paused: "idle", parked: "bad", ineligible: "bad", quota: "warn", budget: "warn",
 	waiting: "warn", "in-progress": "run", done: "ok",
-	override: "run", additive: "ok", "built-in": "idle",
+	override: "mark", additive: "ok", "built-in": "idle",
 };
 
 export const toneOf = (word) => TONES[word] ?? "idle";

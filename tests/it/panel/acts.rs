@@ -18,7 +18,8 @@ const TAB: &str = "\u{E004}";
 const DOWN: &str = "\u{E015}";
 
 async fn focused(browser: &Browser) -> String {
-    let script = "const el = document.activeElement; return el.getAttribute('aria-label') ?? el.innerText";
+    let script =
+        "const el = document.activeElement; return el.getAttribute('aria-label') ?? el.innerText";
     let name = browser.js(script).await;
     name.as_str().unwrap_or_default().to_owned()
 }
@@ -30,7 +31,8 @@ fn is_paused(world: &World, team: &str) -> bool {
 
 /// What the page asked of the answers that stand in the service's place.
 async fn asked(browser: &Browser, name: &str) -> Value {
-    let script = "return window.asked.filter(([one]) => one === arguments[0]).map(([, body]) => body)";
+    let script =
+        "return window.asked.filter(([one]) => one === arguments[0]).map(([, body]) => body)";
     browser.js_with(script, json!([name])).await
 }
 
@@ -41,21 +43,36 @@ async fn who_signs_in_comes_back_to_where_they_were() {
     let Some(browser) = Browser::start("panel::acts::sign_in").await else {
         return world.stop().await;
     };
-    browser.go(&format!("{}/admin/pipelines?job=01M7A", world.address)).await;
+    browser
+        .go(&format!("{}/admin/pipelines?job=01M7A", world.address))
+        .await;
     browser.sees("Sign in with the access code").await;
-    assert_eq!(browser.js("return document.activeElement.id").await, json!("code"));
+    assert_eq!(
+        browser.js("return document.activeElement.id").await,
+        json!("code")
+    );
     browser.keys("wrong").await;
     browser.keys(ENTER).await;
     browser.sees("Invalid access code").await;
-    assert_eq!(browser.js("return document.activeElement.getAttribute('aria-describedby')").await, json!("code-error"));
+    assert_eq!(
+        browser
+            .js("return document.activeElement.getAttribute('aria-describedby')")
+            .await,
+        json!("code-error")
+    );
     browser.keys(ACCESS_CODE).await;
     browser.keys(ENTER).await;
     browser.sees("Let customers reorder a past purchase").await;
     browser.sees("feedback-loop").await;
     let kept = "return [Object.keys(localStorage).join(), document.cookie, Object.keys(sessionStorage).join()]";
-    assert_eq!(browser.js(kept).await, json!(["", "", "agent-implement.token"]));
+    assert_eq!(
+        browser.js(kept).await,
+        json!(["", "", "agent-implement.token"])
+    );
     browser.keys(ESCAPE).await;
-    browser.until("!document.querySelector('dialog') && location.search === ''").await;
+    browser
+        .until("!document.querySelector('dialog') && location.search === ''")
+        .await;
 
     browser.go(&format!("{}/admin/issues", world.address)).await;
     browser.sees("SHOP-102").await;
@@ -66,7 +83,10 @@ async fn who_signs_in_comes_back_to_where_they_were() {
     browser.fill("Access code", ACCESS_CODE).await;
     browser.press("Sign in").await;
     browser.shown().await;
-    assert_eq!(browser.js("return location.pathname").await, json!("/admin/blockers"));
+    assert_eq!(
+        browser.js("return location.pathname").await,
+        json!("/admin/blockers")
+    );
     browser.press("Sign out").await;
     browser.sees("You are signed out").await;
     assert_eq!(browser.js("return sessionStorage.length").await, json!(0));
@@ -95,7 +115,9 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.sees("SHOP is paused").await;
     assert!(is_paused(&world, "SHOP"));
     browser.press("Resume SHOP").await;
-    browser.until("document.querySelector(\"[aria-label='Pause SHOP']\")").await;
+    browser
+        .until("document.querySelector(\"[aria-label='Pause SHOP']\")")
+        .await;
     assert!(!is_paused(&world, "SHOP"));
 
     browser.press("More for SHOP").await;
@@ -103,7 +125,9 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.sees("Capacity and run caps").await;
     browser.fill("Issues at once", "0").await;
     browser.press("Save").await;
-    browser.sees("maxInProgressAiIssues must be a positive integer").await;
+    browser
+        .sees("maxInProgressAiIssues must be a positive integer")
+        .await;
     browser.fill("Issues at once", "7").await;
     browser.fill("Model turns", "").await;
     browser.fill("Iterations", "4").await;
@@ -113,7 +137,12 @@ async fn a_project_is_edited_paused_and_deleted() {
     let saved = world.app.store.read(|tx| mappings::get(tx, &"SHOP".into()));
     let saved = saved.unwrap().unwrap();
     assert_eq!(
-        (saved.max_in_progress, saved.max_turns, saved.max_iterations, saved.max_job_minutes),
+        (
+            saved.max_in_progress,
+            saved.max_turns,
+            saved.max_iterations,
+            saved.max_job_minutes
+        ),
         (7, None, Some(4), Some(45))
     );
     browser.sees("2 of 7").await;
@@ -126,7 +155,10 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.press("Set secret").await;
     browser.sees_anywhere("NEW_ONE is stored.").await;
     let sent = json!([{"name": "new_one", "value": "hush"}]);
-    assert_eq!(asked(&browser, "POST /api/mappings/SHOP/secrets").await, sent);
+    assert_eq!(
+        asked(&browser, "POST /api/mappings/SHOP/secrets").await,
+        sent
+    );
     browser.press("Delete STRIPE_KEY").await;
     browser.sees("It cannot be shown or brought back.").await;
     browser.press("Delete STRIPE_KEY").await;
@@ -135,22 +167,43 @@ async fn a_project_is_edited_paused_and_deleted() {
 
     browser.press("More for SHOP").await;
     browser.press("Sync workflows").await;
-    browser.sees("A pull request with the workflows is open.").await;
+    browser
+        .sees("A pull request with the workflows is open.")
+        .await;
     browser.press("Done").await;
 
     browser.press("More for SHOP").await;
     browser.press("Delete").await;
-    browser.sees("Its running jobs are followed to their end.").await;
+    browser
+        .sees("Its running jobs are followed to their end.")
+        .await;
     browser.press("Cancel").await;
-    assert!(world.app.store.read(|tx| mappings::get(tx, &"SHOP".into())).unwrap().is_some());
+    assert!(
+        world
+            .app
+            .store
+            .read(|tx| mappings::get(tx, &"SHOP".into()))
+            .unwrap()
+            .is_some()
+    );
     browser.press("More for SHOP").await;
     browser.press("Delete").await;
     browser.press("Delete project").await;
     browser.sees_anywhere("SHOP is deleted.").await;
-    assert!(world.app.store.read(|tx| mappings::get(tx, &"SHOP".into())).unwrap().is_none());
+    assert!(
+        world
+            .app
+            .store
+            .read(|tx| mappings::get(tx, &"SHOP".into()))
+            .unwrap()
+            .is_none()
+    );
     // The one refusal of the service that was looked for above is said on the console by the browser.
     let said = complaints(browser.console().await);
-    assert!(said.iter().all(|line| line.contains("400 (Bad Request)")), "{said:#?}");
+    assert!(
+        said.iter().all(|line| line.contains("400 (Bad Request)")),
+        "{said:#?}"
+    );
     browser.quit().await;
     world.stop().await;
 }
@@ -185,17 +238,25 @@ async fn what_waits_is_released_and_what_runs_is_destroyed() {
     browser.turn_to("runners").await;
     browser.sees("VM sessions are not configured.").await;
     browser.press_at("[data-mode=vm]").await;
-    browser.sees("All runs that start from now on follow it.").await;
+    browser
+        .sees("All runs that start from now on follow it.")
+        .await;
     browser.press("Switch").await;
     browser.sees_anywhere("The runner mode is saved.").await;
-    assert_eq!(asked(&browser, "POST /api/runner-mode").await, json!([{"mode": "vm"}]));
+    assert_eq!(
+        asked(&browser, "POST /api/runner-mode").await,
+        json!([{"mode": "vm"}])
+    );
 
     browser.turn_to("sessions").await;
     browser.press("Destroy agent-01m7zf5d").await;
     browser.sees("unpushed work is lost").await;
     browser.press("Destroy agent-01m7zf5d").await;
     browser.sees_anywhere("is destroyed.").await;
-    assert_eq!(asked(&browser, "DELETE /api/sessions/d8d4e33b").await, json!([null]));
+    assert_eq!(
+        asked(&browser, "DELETE /api/sessions/d8d4e33b").await,
+        json!([null])
+    );
 
     browser.turn_to("settings").await;
     browser.sees("In force: iad, from the environment.").await;
@@ -219,12 +280,18 @@ async fn the_environment_overrides_the_runner_mode_and_that_is_said() {
     };
     let mut stand_in = answers(&words);
     let refusal = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
-    stand_in["GET /api/runner-mode"] = json!({"mode": "ci", "source": "env", "stored": "vm", "ineligible": []});
+    stand_in["GET /api/runner-mode"] =
+        json!({"mode": "ci", "source": "env", "stored": "vm", "ineligible": []});
     stand_in["POST /api/runner-mode"] = json!({"refused": 409, "body": {"error": refusal, "persisted": true, "mode": "ci", "source": "env"}});
     browser.stand_in(&stand_in).await;
     browser.enter(&world.address, "runners").await;
     browser.sees("RUNNER_MODE is set in the environment.").await;
-    assert_eq!(browser.js("return document.querySelector('[aria-pressed=true]').dataset.mode").await, json!("vm"));
+    assert_eq!(
+        browser
+            .js("return document.querySelector('[aria-pressed=true]').dataset.mode")
+            .await,
+        json!("vm")
+    );
     browser.press_at("[data-mode=shadow]").await;
     browser.press("Switch").await;
     browser.sees_anywhere(refusal).await;
@@ -247,15 +314,29 @@ async fn everything_works_by_keyboard() {
     browser.keys(TAB).await;
     assert_eq!(focused(&browser).await, "Skip to the content");
     browser.keys(ENTER).await;
-    assert_eq!(browser.js("return document.activeElement.tagName").await, json!("H1"));
+    assert_eq!(
+        browser.js("return document.activeElement.tagName").await,
+        json!("H1")
+    );
     browser.keys(&[TAB, TAB].concat()).await;
-    assert_eq!(browser.js("return document.activeElement.type").await, json!("search"));
+    assert_eq!(
+        browser.js("return document.activeElement.type").await,
+        json!("search")
+    );
     browser.keys("pay").await;
-    browser.until("document.querySelectorAll('tbody tr').length === 1").await;
-    browser.js("const box = document.activeElement; box.select()").await;
+    browser
+        .until("document.querySelectorAll('tbody tr').length === 1")
+        .await;
+    browser
+        .js("const box = document.activeElement; box.select()")
+        .await;
     browser.keys("\u{E017}").await;
-    browser.until("document.querySelectorAll('tbody tr').length === 3").await;
-    browser.js("document.querySelector('tbody a').focus()").await;
+    browser
+        .until("document.querySelectorAll('tbody tr').length === 3")
+        .await;
+    browser
+        .js("document.querySelector('tbody a').focus()")
+        .await;
     browser.keys(DOWN).await;
     let row = "return document.activeElement.closest('tr').innerText";
     assert!(browser.js(row).await.as_str().unwrap().starts_with("PAY"));
@@ -273,12 +354,19 @@ async fn everything_works_by_keyboard() {
     browser.until("!document.querySelector('dialog')").await;
     assert_eq!(focused(&browser).await, "More for PAY");
     // The window that an address opens gives the focus back to the page as well.
-    browser.js("document.querySelector('tbody a').focus()").await;
+    browser
+        .js("document.querySelector('tbody a').focus()")
+        .await;
     browser.keys(ENTER).await;
     browser.sees("Capacity and run caps").await;
-    assert_eq!(browser.js("return document.activeElement.name").await, json!("maxInProgressAiIssues"));
+    assert_eq!(
+        browser.js("return document.activeElement.name").await,
+        json!("maxInProgressAiIssues")
+    );
     browser.keys(ESCAPE).await;
-    browser.until("!document.querySelector('dialog') && location.search === ''").await;
+    browser
+        .until("!document.querySelector('dialog') && location.search === ''")
+        .await;
     browser.quit().await;
     world.stop().await;
 }

@@ -63,18 +63,29 @@ async fn the_whole_panel_is_small_tagged_and_compressed() {
 #[tokio::test]
 async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
     let server = Server::start().await;
-    for path in ["/admin", "/admin/", "/admin/pipelines?job=01", "/admin/a/b/c"] {
+    for path in [
+        "/admin",
+        "/admin/",
+        "/admin/pipelines?job=01",
+        "/admin/a/b/c",
+    ] {
         let page = server.request("GET", path).send().await.unwrap();
         assert_eq!(page.status(), 200, "{path}");
         let kind = page.headers()["content-type"].to_str().unwrap().to_owned();
         assert_eq!(kind, "text/html; charset=utf-8");
         assert!(page.text().await.unwrap().contains("js/main.js"));
     }
-    for path in ["/admin/assets/js/none.js", "/admin/assets/", "/admin/assets/../Cargo.toml"] {
+    for path in [
+        "/admin/assets/js/none.js",
+        "/admin/assets/",
+        "/admin/assets/../Cargo.toml",
+    ] {
         let missing = server.ask("GET", path, "", None).await;
         assert_ne!(missing.header("content-type"), "text/javascript", "{path}");
     }
-    let missing = server.ask("GET", "/admin/assets/js/none.js", "", None).await;
+    let missing = server
+        .ask("GET", "/admin/assets/js/none.js", "", None)
+        .await;
     assert_eq!(missing.fault(), (404, "Not found"));
     let refused = server.ask("POST", "/admin/pipelines", "", None).await;
     assert_eq!((refused.status, refused.header("allow")), (405, "GET"));
@@ -84,7 +95,12 @@ async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
 #[tokio::test]
 async fn without_an_access_code_there_is_no_panel() {
     let server = Server::with(&[], Store::in_memory().unwrap()).await;
-    for path in ["/admin", "/admin/pipelines", "/admin/assets/js/main.js", "/api/events"] {
+    for path in [
+        "/admin",
+        "/admin/pipelines",
+        "/admin/assets/js/main.js",
+        "/api/events",
+    ] {
         let missing = server.ask("GET", path, "", None).await;
         assert_eq!(missing.fault(), (404, "Not found"), "{path}");
     }
@@ -98,9 +114,35 @@ fn the_panel_needs_no_other_origin_and_reads_no_html() {
     for name in assets() {
         let text = std::fs::read_to_string(root.join(&name)).unwrap();
         let foreign = text.replace("http://www.w3.org/2000/svg", "");
-        assert!(!foreign.contains("http://") && !foreign.contains("https://"), "{name}");
-        for way in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+        assert!(
+            !foreign.contains("http://") && !foreign.contains("https://"),
+            "{name}"
+        );
+        for way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+        ] {
             assert!(!text.contains(way), "{name} has {way}");
         }
     }
+}
+
+/// The types that the panel's modules promise each other.
+#[test]
+fn the_modules_keep_their_types() {
+    let Some(tools) = super::tool("typescript/bin/tsc", "panel::assets::types") else {
+        return;
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let checked = std::process::Command::new("node")
+        .arg(tools)
+        .arg("-p")
+        .arg(root.join("tests/browser/tsconfig.json"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}");
 }

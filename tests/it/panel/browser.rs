@@ -66,7 +66,11 @@ impl Browser {
             "goog:chromeOptions": {"args": arguments},
         }}});
         let made = browser.send(Method::POST, "", Some(wanted)).await;
-        browser.session = format!("{}/{}", browser.session, made["sessionId"].as_str().unwrap());
+        browser.session = format!(
+            "{}/{}",
+            browser.session,
+            made["sessionId"].as_str().unwrap()
+        );
         Some(browser)
     }
 
@@ -157,8 +161,11 @@ impl Browser {
 
     /// Waits until a text stands anywhere, over whatever lies below it.
     pub async fn sees_anywhere(&self, text: &str) {
-        self.until(&format!("document.body.innerText.includes({})", json!(text)))
-            .await;
+        self.until(&format!(
+            "document.body.innerText.includes({})",
+            json!(text)
+        ))
+        .await;
     }
 
     pub async fn text(&self) -> String {

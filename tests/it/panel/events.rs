@@ -26,7 +26,10 @@ impl Reader {
             text: String::new(),
         };
         assert_eq!(reader.response.status(), 200);
-        assert_eq!(reader.response.headers()["content-type"], "text/event-stream");
+        assert_eq!(
+            reader.response.headers()["content-type"],
+            "text/event-stream"
+        );
         // From here on nothing is missed.
         while !reader.text.contains("\n\n") {
             assert!(reader.more().await);
@@ -55,7 +58,9 @@ impl Reader {
                     let mut lines = block.lines();
                     lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
                 };
-                let found = field("event").map(str::to_owned).zip(field("data").map(str::to_owned));
+                let found = field("event")
+                    .map(str::to_owned)
+                    .zip(field("data").map(str::to_owned));
                 self.text = rest.to_owned();
                 if let Some((event, data)) = found {
                     return (event, serde_json::from_str(&data).unwrap());
@@ -76,14 +81,25 @@ async fn what_changes_is_told_as_it_changes() {
     let mut shown = job("01A", JobKind::Implementation);
     server.put_job(&shown).await;
     let (event, told) = reader.next().await;
-    assert_eq!((event.as_str(), &told["id"], &told["status"]), ("job", &json!("01A"), &json!("dispatched")));
+    assert_eq!(
+        (event.as_str(), &told["id"], &told["status"]),
+        ("job", &json!("01A"), &json!("dispatched"))
+    );
     assert_eq!(told["implementationStatus"], "dispatched");
 
-    let step = Step::parse(Some(&json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"})));
+    let step = Step::parse(Some(
+        &json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"}),
+    ));
     let step = step.unwrap();
-    let stored = server.app.store.write(move |tx| steps::put(tx, &"01A".into(), &step, 1));
+    let stored = server
+        .app
+        .store
+        .write(move |tx| steps::put(tx, &"01A".into(), &step, 1));
     stored.await.unwrap();
-    assert_eq!(reader.next().await, ("step".to_owned(), json!({"jobId": "01A"})));
+    assert_eq!(
+        reader.next().await,
+        ("step".to_owned(), json!({"jobId": "01A"}))
+    );
 
     let decision = Decision {
         at: START,
@@ -95,12 +111,21 @@ async fn what_changes_is_told_as_it_changes() {
         phase: None,
     };
     let (issue, decided) = (shown.issue.clone(), decision.clone());
-    let stored = server.app.store.write(move |tx| ledger::record(tx, &issue, &decided));
+    let stored = server
+        .app
+        .store
+        .write(move |tx| ledger::record(tx, &issue, &decided));
     stored.await.unwrap();
-    assert_eq!(reader.next().await, ("decision".to_owned(), json!(decision)));
+    assert_eq!(
+        reader.next().await,
+        ("decision".to_owned(), json!(decision))
+    );
 
     server.app.pulse.poll_ended(START);
-    assert_eq!(reader.next().await, ("poll".to_owned(), json!({"polls": 1, "lastPollAt": START})));
+    assert_eq!(
+        reader.next().await,
+        ("poll".to_owned(), json!({"polls": 1, "lastPollAt": START}))
+    );
 
     shown.state = JobState::Completed;
     server.put_job(&shown).await;
@@ -120,12 +145,17 @@ async fn the_end_of_a_log_is_live_and_redacted() {
     let step = json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"});
     let log = format!("one\nsecret {}", crate::api::TOKEN_SECRET);
     let body = json!({"step": step, "log": log}).to_string();
-    let taken = server.ask("POST", "/runner/progress", &progress, body).await;
+    let taken = server
+        .ask("POST", "/runner/progress", &progress, body)
+        .await;
     assert_eq!(taken.status, 200, "{taken:?}");
     while reader.next().await.0 != "step" {}
     let shown = server.ask("GET", "/api/jobs/01A/steps", &token, None).await;
     let said = shown.body["log"].as_str().unwrap();
-    assert!(said.starts_with("one\nsecret ") && said.ends_with('\n'), "{said}");
+    assert!(
+        said.starts_with("one\nsecret ") && said.ends_with('\n'),
+        "{said}"
+    );
     assert!(!said.contains(crate::api::TOKEN_SECRET), "{said}");
     server.stop().await.unwrap();
 }
@@ -142,7 +172,10 @@ async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
     let began = std::time::Instant::now();
     server.stop().await.unwrap();
     while reader.more().await {}
-    assert!(began.elapsed() < Duration::from_secs(9), "a reader held up the stop");
+    assert!(
+        began.elapsed() < Duration::from_secs(9),
+        "a reader held up the stop"
+    );
 }
 
 /// More readers than there are seats are told to come back; a seat is free again when its reader

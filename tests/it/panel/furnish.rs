@@ -93,9 +93,15 @@ fn project(body: Value) -> Mapping {
 /// The projects of the furnished service.
 fn projects() -> Vec<Mapping> {
     vec![
-        project(json!({"teamKey": "SHOP", "owner": "acme", "repo": "shop", "defaultBranch": "main", "maxTurns": 80})),
-        project(json!({"teamKey": "PAY", "owner": "acme", "repo": "payments", "defaultBranch": "main", "provider": "cloud", "cloudRegion": "eu-central-1", "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml", "maxInProgressAiIssues": 5})),
-        project(json!({"teamKey": "OPS", "owner": "acme", "repo": "infrastructure", "defaultBranch": "trunk", "executionMode": "vm-machines", "ticketingProvider": "B", "ticketingConfig": {"kind": "B", "jql": "project = OPS", "repoFieldValue": "infrastructure"}, "paused": true})),
+        project(
+            json!({"teamKey": "SHOP", "owner": "acme", "repo": "shop", "defaultBranch": "main", "maxTurns": 80}),
+        ),
+        project(
+            json!({"teamKey": "PAY", "owner": "acme", "repo": "payments", "defaultBranch": "main", "provider": "cloud", "cloudRegion": "eu-central-1", "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml", "maxInProgressAiIssues": 5}),
+        ),
+        project(
+            json!({"teamKey": "OPS", "owner": "acme", "repo": "infrastructure", "defaultBranch": "trunk", "executionMode": "vm-machines", "ticketingProvider": "B", "ticketingConfig": {"kind": "B", "jql": "project = OPS", "repoFieldValue": "infrastructure"}, "paused": true}),
+        ),
     ]
 }
 
@@ -112,7 +118,10 @@ pub async fn furnished(words: &Words) -> World {
         .map(|one| (one.issue.issue.clone(), one.decision.clone()))
         .collect();
     world.app.sightings.saw(System::A, sights, &[], now);
-    world.app.sightings.count(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
+    world
+        .app
+        .sightings
+        .count(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
     let running = jobs[0].id.clone();
     let steps = steps_of(&ago, words);
     let (parked_issue, held) = (issue(7), issue(3));
@@ -155,7 +164,10 @@ pub async fn furnished(words: &Words) -> World {
 }
 
 /// One delivery that was given up.
-fn bury(tx: &agent_implement::store::WriteTx<'_>, now: Timestamp) -> agent_implement::store::StoreResult<()> {
+fn bury(
+    tx: &agent_implement::store::WriteTx<'_>,
+    now: Timestamp,
+) -> agent_implement::store::StoreResult<()> {
     let message = ChatMessage {
         title: "Implementation finished".into(),
         ..ChatMessage::default()
@@ -214,7 +226,13 @@ fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) ->
     all
 }
 
-fn run(n: usize, issue: IssueRef, began: Timestamp, state: JobState, _: &dyn Fn(u64) -> Timestamp) -> Job {
+fn run(
+    n: usize,
+    issue: IssueRef,
+    began: Timestamp,
+    state: JobState,
+    _: &dyn Fn(u64) -> Timestamp,
+) -> Job {
     // Newer runs have greater ids.
     let id = format!("01M6{:04}", 9000 - n);
     let opened = matches!(state, JobState::Completed | JobState::ReviewFailed { .. });
@@ -260,19 +278,60 @@ fn steps_of(ago: &dyn Fn(u64) -> Timestamp, words: &Words) -> Vec<Step> {
 /// Issues as the last poll saw them, each with another decision.
 fn sights(issue: &dyn Fn(usize) -> IssueRef, now: Timestamp) -> Vec<Sighted> {
     let rows: [(Outcome, Option<Reason>, &str, Stage); 9] = [
-        (Outcome::InProgress, None, "A run is at work.", Stage::Implementing),
+        (
+            Outcome::InProgress,
+            None,
+            "A run is at work.",
+            Stage::Implementing,
+        ),
         (Outcome::Dispatched, None, "Dispatched.", Stage::Planning),
-        (Outcome::Waiting, Some(Reason::Concurrency), "SHOP at concurrency cap (3/3). Waiting for a slot.", Stage::Triggered),
-        (Outcome::Waiting, Some(Reason::Dedup), "Already dispatched recently. Waiting for the in-flight job.", Stage::Triggered),
-        (Outcome::Waiting, Some(Reason::Blocked), "Blocked by SHOP-99, still open.", Stage::Triggered),
-        (Outcome::Waiting, Some(Reason::NoMapping), "No mapping for team WEB. Add one in Projects.", Stage::Triggered),
-        (Outcome::Waiting, Some(Reason::Paused), "The project is paused.", Stage::PlanComplete),
-        (Outcome::Waiting, Some(Reason::Parked), "Parked after 3 failures in a row.", Stage::Triggered),
-        (Outcome::Done, None, "The pull request is open.", Stage::PrOpened),
+        (
+            Outcome::Waiting,
+            Some(Reason::Concurrency),
+            "SHOP at concurrency cap (3/3). Waiting for a slot.",
+            Stage::Triggered,
+        ),
+        (
+            Outcome::Waiting,
+            Some(Reason::Dedup),
+            "Already dispatched recently. Waiting for the in-flight job.",
+            Stage::Triggered,
+        ),
+        (
+            Outcome::Waiting,
+            Some(Reason::Blocked),
+            "Blocked by SHOP-99, still open.",
+            Stage::Triggered,
+        ),
+        (
+            Outcome::Waiting,
+            Some(Reason::NoMapping),
+            "No mapping for team WEB. Add one in Projects.",
+            Stage::Triggered,
+        ),
+        (
+            Outcome::Waiting,
+            Some(Reason::Paused),
+            "The project is paused.",
+            Stage::PlanComplete,
+        ),
+        (
+            Outcome::Waiting,
+            Some(Reason::Parked),
+            "Parked after 3 failures in a row.",
+            Stage::Triggered,
+        ),
+        (
+            Outcome::Done,
+            None,
+            "The pull request is open.",
+            Stage::PrOpened,
+        ),
     ];
-    let sight = |(n, (outcome, reason, message, stage)): (usize, &(Outcome, Option<Reason>, &str, Stage))| {
-        sighted(issue(n), *stage, (*outcome, *reason, *message), now)
-    };
+    let sight = |(n, (outcome, reason, message, stage)): (
+        usize,
+        &(Outcome, Option<Reason>, &str, Stage),
+    )| { sighted(issue(n), *stage, (*outcome, *reason, *message), now) };
     rows.iter().enumerate().map(sight).collect()
 }
 
@@ -320,9 +379,20 @@ pub async fn crowded() -> World {
     });
     world.app.sightings.saw(System::A, many.collect(), &[], now);
     let runs: Vec<Job> = (0..500)
-        .map(|n| run(n, issue(n, (words.title)(n)), now, JobState::Completed, &|_| now))
+        .map(|n| {
+            run(
+                n,
+                issue(n, (words.title)(n)),
+                now,
+                JobState::Completed,
+                &|_| now,
+            )
+        })
         .collect();
-    let stored = world.app.store.write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
+    let stored = world
+        .app
+        .store
+        .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
     stored.await.unwrap();
     world
 }

@@ -10,6 +10,9 @@ mod looks;
 mod screenshots;
 mod stepper;
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use crate::api::ACCESS_CODE;
@@ -65,7 +68,11 @@ impl Browser {
     async fn enter(&self, address: &str, view: &str) {
         self.go(&format!("{address}/admin/{view}")).await;
         self.until("document.querySelector('#code, h1')").await;
-        if self.js("return Boolean(document.querySelector('#code'))").await == json!(true) {
+        if self
+            .js("return Boolean(document.querySelector('#code'))")
+            .await
+            == json!(true)
+        {
             self.fill("Access code", ACCESS_CODE).await;
             self.press("Sign in").await;
         }
@@ -89,6 +96,19 @@ impl Browser {
     }
 }
 
+/// A file of what the panel is checked with, unless it is not installed; then it is said where nobody
+/// captures it.
+fn tool(file: &str, test: &str) -> Option<PathBuf> {
+    let folder =
+        std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|folder| !folder.is_empty());
+    let found = folder.map(|folder| Path::new(&folder).join("node_modules").join(file));
+    let found = found.filter(|file| file.is_file());
+    if found.is_none() {
+        let line = format!("SKIPPED {test}: what checks the panel is not installed\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found
+}
 
 /// What a console must not say: anything but a hint about forms.
 fn complaints(said: Vec<String>) -> Vec<String> {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::PANELS;
 use super::browser::Browser;
 use super::furnish::{Words, answers, furnished};
-use super::PANELS;
 
 const VIEWS: [(&str, &str); 5] = [
     ("run", "pipelines?job=01M7A"),
@@ -21,7 +21,9 @@ async fn screenshots() {
     std::fs::create_dir_all(&root).unwrap();
     let words = Words::plain();
     let world = furnished(&words).await;
-    let browser = Browser::start("panel::screenshots").await.expect("needs chromium and chromedriver");
+    let browser = Browser::start("panel::screenshots")
+        .await
+        .expect("needs chromium and chromedriver");
     browser.stand_in(&answers(&words)).await;
     browser.resize(1440).await;
     browser.go(&format!("{}/admin", world.address)).await;
@@ -35,7 +37,12 @@ async fn screenshots() {
         if view.contains('?') {
             browser.until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
         }
-        for (width, scheme) in [(1440, "light"), (1440, "dark"), (768, "light"), (360, "dark")] {
+        for (width, scheme) in [
+            (1440, "light"),
+            (1440, "dark"),
+            (768, "light"),
+            (360, "dark"),
+        ] {
             browser.resize(width).await;
             browser.scheme(scheme).await;
             // Colours and drawers move for a moment.

@@ -4,11 +4,16 @@ use agent_implement::store::mappings;
 use serde_json::json;
 
 use super::browser::Browser;
-use super::furnish::bare;
 use super::complaints;
+use super::furnish::bare;
 
 async fn step_is(browser: &Browser, title: &str) {
-    browser.until(&format!("document.querySelector('.step-panel h2')?.innerText === {}", json!(title))).await;
+    browser
+        .until(&format!(
+            "document.querySelector('.step-panel h2')?.innerText === {}",
+            json!(title)
+        ))
+        .await;
 }
 
 /// From nothing to a created mapping, with a refusal of the service at every step that it can judge.
@@ -37,8 +42,13 @@ async fn a_new_project_in_eight_steps() {
     browser.fill("Query", "project = NOWHERE AND (").await;
     browser.fill("Repository field value", "shop").await;
     browser.press("Continue").await;
-    browser.until("document.querySelector('.error')?.innerText.includes('Error in the JQL Query')").await;
-    assert_eq!(browser.js("return document.activeElement.name").await, json!("jql"));
+    browser
+        .until("document.querySelector('.error')?.innerText.includes('Error in the JQL Query')")
+        .await;
+    assert_eq!(
+        browser.js("return document.activeElement.name").await,
+        json!("jql")
+    );
     browser.fill("Query", "project = OPS").await;
     browser.press("Continue").await;
 
@@ -73,13 +83,48 @@ async fn a_new_project_in_eight_steps() {
 
     // Each refusal leads to the step that it is about; mended, the way goes on from there.
     let refusals = [
-        ("Repository", "owner must be an account name", "Owner", "acme"),
-        ("Provider", "provider 'bedrock' is not supported", "", "direct"),
-        ("Runner", "machineMemoryMb must be an integer >= 256", "Memory in MB", "512"),
-        ("Repository", "branchPrefix invalid", "Branch prefix", "bots"),
-        ("Secrets", "extraEnv values must all be strings", "Extra environment", "MODE=test=1"),
-        ("Capacity", "maxInProgressAiIssues must be a positive integer", "Issues at once", "2"),
-        ("Capacity", "maxTurns must be a positive integer", "Model turns", "40"),
+        (
+            "Repository",
+            "owner must be an account name",
+            "Owner",
+            "acme",
+        ),
+        (
+            "Provider",
+            "provider 'bedrock' is not supported",
+            "",
+            "direct",
+        ),
+        (
+            "Runner",
+            "machineMemoryMb must be an integer >= 256",
+            "Memory in MB",
+            "512",
+        ),
+        (
+            "Repository",
+            "branchPrefix invalid",
+            "Branch prefix",
+            "bots",
+        ),
+        (
+            "Secrets",
+            "extraEnv values must all be strings",
+            "Extra environment",
+            "MODE=test=1",
+        ),
+        (
+            "Capacity",
+            "maxInProgressAiIssues must be a positive integer",
+            "Issues at once",
+            "2",
+        ),
+        (
+            "Capacity",
+            "maxTurns must be a positive integer",
+            "Model turns",
+            "40",
+        ),
     ];
     for (step, said, field, better) in refusals {
         browser.press("Create project").await;
@@ -90,21 +135,35 @@ async fn a_new_project_in_eight_steps() {
         } else {
             browser.fill(field, better).await;
         }
-        while browser.js("return document.querySelector('.step-panel h2').innerText").await != json!("Review") {
-            let now = browser.js("return document.querySelector('.step-panel h2').innerText").await;
+        while browser
+            .js("return document.querySelector('.step-panel h2').innerText")
+            .await
+            != json!("Review")
+        {
+            let now = browser
+                .js("return document.querySelector('.step-panel h2').innerText")
+                .await;
             browser.press("Continue").await;
-            browser.until(&format!("document.querySelector('.step-panel h2').innerText !== {now}")).await;
+            browser
+                .until(&format!(
+                    "document.querySelector('.step-panel h2').innerText !== {now}"
+                ))
+                .await;
         }
     }
     assert!(world.app.store.read(mappings::all).unwrap().is_empty());
 
     browser.press("Create project").await;
     step_is(&browser, "Secrets").await;
-    browser.sees("Its secret TOKEN was refused: Fly sessions config not set").await;
+    browser
+        .sees("Its secret TOKEN was refused: Fly sessions config not set")
+        .await;
     browser.press("Go on without").await;
     browser.sees("OPS is mapped to acme/shop").await;
     browser.press("Sync workflows").await;
-    browser.sees("A pull request with the workflows is open.").await;
+    browser
+        .sees("A pull request with the workflows is open.")
+        .await;
     browser.press("Go to projects").await;
     browser.sees("0 of 2").await;
 
@@ -114,7 +173,11 @@ async fn a_new_project_in_eight_steps() {
     assert_eq!(made.branch_prefix.as_deref(), Some("bots"));
     assert_eq!(made.extra_env["MODE"], "test=1");
     let said = complaints(browser.console().await);
-    assert!(said.iter().all(|line| line.contains("400 (Bad Request)") || line.contains("404 (Not Found)")), "{said:#?}");
+    assert!(
+        said.iter()
+            .all(|line| line.contains("400 (Bad Request)") || line.contains("404 (Not Found)")),
+        "{said:#?}"
+    );
     browser.quit().await;
     world.stop().await;
 }
