@@ -35,7 +35,7 @@ use crate::wire::VendorError;
 
 use super::dispatch;
 use super::feedback::reconcile;
-use super::image;
+use super::image::{self, Unclear};
 use super::pull_run::{self, PullRun};
 
 /// How many pull requests are looked at side by side?
@@ -195,7 +195,9 @@ async fn see(
     Ok(Seen {
         counts: weigh(app, github, pull, &standing.mapping, authors).await,
         ticket: ticket(app, standing).await?,
-        image: image::asked(app, &standing.mapping).await?,
+        image: image::asked(app, &standing.mapping)
+            .await
+            .map_err(Unclear::why)?,
         conversation,
     })
 }

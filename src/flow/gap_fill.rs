@@ -30,7 +30,7 @@ use crate::store::{Rows, StoreError, StoreResult, WriteTx, findings, jobs, mappi
 use crate::ticketing::Account;
 
 use super::dispatch;
-use super::image;
+use super::image::{self, Unclear};
 use super::pull_run::{self, PullRun};
 
 /// How long is a ticketing system waited for?
@@ -169,7 +169,7 @@ async fn look_up(
 }
 
 /// What the repository of each owner asks for as an image, or why it cannot have it.
-type Images = BTreeMap<TeamKey, Result<Option<String>, String>>;
+type Images = BTreeMap<TeamKey, Result<Option<String>, Unclear>>;
 
 async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
     let mut images = Images::new();
@@ -196,7 +196,9 @@ fn reserve(
         return Err(GapFillError::not_dispatched(why));
     }
     let image = match images.get(&mapping.team_key) {
-        Some(Err(why)) => return Err(GapFillError::not_dispatched(why)),
+        Some(Err(Unclear::Refused(why))) => return Err(GapFillError::not_dispatched(why)),
+        // What is accepted outlives an outage; the last run's image had what the work needs.
+        Some(Err(Unclear::Unread(_))) => opened.session_image.clone(),
         Some(Ok(image)) => image.clone(),
         None => None,
     };

@@ -7,11 +7,29 @@ use crate::app::App;
 use crate::domain::image::{self, IMAGE_FILE};
 use crate::domain::mapping::Mapping;
 
+/// Why it is not known which image a repository asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unclear {
+    /// The file is there and cannot be followed.
+    Refused(String),
+    /// The host did not show it.
+    Unread(String),
+}
+
+impl Unclear {
+    /// A sentence for operators.
+    pub fn why(self) -> String {
+        match self {
+            Unclear::Refused(why) | Unclear::Unread(why) => why,
+        }
+    }
+}
+
 /// The image named in the mapping's repository; none when it names none.
 ///
 /// # Errors
-/// A sentence for operators.
-pub(super) async fn asked(app: &App, mapping: &Mapping) -> Result<Option<String>, String> {
+/// When it cannot be told.
+pub(super) async fn asked(app: &App, mapping: &Mapping) -> Result<Option<String>, Unclear> {
     let Some(github) = &app.github else {
         return Ok(None);
     };
@@ -21,9 +39,9 @@ pub(super) async fn asked(app: &App, mapping: &Mapping) -> Result<Option<String>
         Ok(None) => Ok(None),
         Ok(Some(file)) => image::read(&file.text, &repo, &app.config.image_prefixes)
             .map(Some)
-            .map_err(|error| format!("{repo}: {error}.")),
-        Err(error) => Err(format!(
+            .map_err(|error| Unclear::Refused(format!("{repo}: {error}."))),
+        Err(error) => Err(Unclear::Unread(format!(
             "{IMAGE_FILE} of {repo} could not be read: {error}."
-        )),
+        ))),
     }
 }

@@ -16,8 +16,9 @@ use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
 use crate::ticketing::Account;
 
+use super::closed;
 use super::dispatch::{self, Plan};
-use super::{closed, image};
+use super::image::{self, Unclear};
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
@@ -184,7 +185,7 @@ async fn images(
         .collect();
     let mapped = teams.into_iter().filter_map(|team| view.mappings.get(team));
     let looks = mapped.map(async |mapping| {
-        let asked = image::asked(app, mapping).await;
+        let asked = image::asked(app, mapping).await.map_err(Unclear::why);
         (mapping.team_key.clone(), asked)
     });
     let (mut images, mut refused) = (BTreeMap::new(), BTreeMap::new());

@@ -2,11 +2,11 @@
 
 use tokio::time::sleep_until;
 
-use crate::domain::pipeline::Definition;
 use super::executor;
 use super::run::{Failure, PullRef, Run};
 use super::start::stopped;
 use crate::domain::mapping::SessionMode;
+use crate::domain::pipeline::Definition;
 use crate::domain::report::{FailureCode, RunPhase};
 use crate::domain::session_event::SessionEvent;
 

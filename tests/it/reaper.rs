@@ -191,7 +191,7 @@ async fn a_machine_of_four_hours_goes_and_its_issue_may_run_again() {
     assert!(world.admin("/api/dedup").await.as_array().unwrap().len() == 1);
     world.wait(4 * 60 * MINUTE - 10 * SECOND);
     world.reap().await;
-    assert_eq!(world.there(), [id.clone()]);
+    assert_eq!(world.there(), std::slice::from_ref(&id));
     // Machines live by the machine's clock, which went on meanwhile.
     world.wait(2 * MINUTE);
     world.reap().await;
@@ -215,7 +215,7 @@ async fn the_machine_of_a_closed_issue_goes() {
     let world = world(&[]).await;
     let id = world.at_work().await;
     world.reap().await;
-    assert_eq!(world.there(), [id.clone()]);
+    assert_eq!(world.there(), std::slice::from_ref(&id));
     world.town.linear().issue("ENG-1").complete();
     // The next poll would see it, too; this one has not been yet.
     world.app.sightings.saw(
