@@ -111,14 +111,15 @@ function rows(job) {
 const took = (step) => step.elapsed_ms ?? (step.ended_at ? Date.parse(step.ended_at) - Date.parse(step.started_at) : step.status === "running" ? null : 0);
 
 function timeline(steps) {
-	const longest = Math.max(1000, ...steps.map((step) => took(step) ?? 0));
+	const soFar = (step) => took(step) ?? Date.now() - Date.parse(step.started_at);
+	const longest = Math.max(1000, ...steps.map(soFar));
 	return h("ol", { class: "timeline" }, steps.map((step) => {
 		const ms = took(step);
 		const outputs = typeof step.outputs === "string" ? step.outputs : step.outputs && JSON.stringify(step.outputs, null, 2);
 		return h("li", { key: step.id },
 			h("span", { class: step.parent_step_id ? "step-name inner" : "step-name" }, step.id, step.type !== step.id && dim(` ${step.type}`)),
 			badge(step.status),
-			h("span", { class: "step-bar", "aria-hidden": "true" }, h("i", { style: { width: `${Math.max(1, ((ms ?? 0) / longest) * 100)}%` } })),
+			h("span", { class: "step-bar", "aria-hidden": "true" }, h("i", { style: { width: `${Math.max(1, (soFar(step) / longest) * 100)}%` } })),
 			h("span", { class: "num step-time" }, ms === null ? span(step.started_at) : ms ? duration(ms) : "–"),
 			(outputs || step.logs_url) && h("details", {}, h("summary", {}, "Output"), outputs && h("pre", {}, outputs), step.logs_url && external(step.logs_url, "Log")));
 	}));

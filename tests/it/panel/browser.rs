@@ -1,6 +1,7 @@
 //! A real browser, driven over WebDriver: a handful of JSON calls.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ return label?.control ?? null;
 
 pub struct Browser {
     driver: Child,
+    port: u16,
     client: Client,
     session: String,
 }
@@ -50,6 +52,7 @@ impl Browser {
         let client = Client::builder().timeout(PATIENCE).build().unwrap();
         let mut browser = Self {
             driver,
+            port,
             client,
             session: format!("http://127.0.0.1:{port}/session"),
         };
@@ -240,7 +243,7 @@ impl Browser {
         std::fs::write(file, bytes).unwrap();
     }
 
-    /// Ends it in good order. One that a failed test leaves behind ends with its driver.
+    /// Ends it in good order. One that a failed test leaves behind is ended when it is dropped.
     pub async fn quit(self) {
         self.send(Method::DELETE, "", None).await;
     }
@@ -248,10 +251,19 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Asked to shut down, the driver takes its browser along; killed, it would leave it behind. It may
+        // be gone already.
+        let _ = shut_down(self.port);
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
+}
+
+fn shut_down(port: u16) -> std::io::Result<()> {
+    let mut driver = TcpStream::connect(("127.0.0.1", port))?;
+    driver.set_read_timeout(Some(Duration::from_secs(10)))?;
+    driver.write_all(b"GET /shutdown HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    driver.read_to_end(&mut Vec::new()).map(drop)
 }
 
 fn start_driver() -> Option<(Child, u16)> {
