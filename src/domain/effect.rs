@@ -104,6 +104,9 @@ pub struct RunBrief {
     pub instruction: Option<String>,
     pub findings: Option<String>,
     pub runner_image: Option<String>,
+    /// Whether the host did not show which image the repository asks for.
+    #[serde(default)]
+    pub image_unread: bool,
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
     pub job_timeout_minutes: Option<u32>,

@@ -20,6 +20,25 @@ pub const IMAGE_FILE: &str = ".agent-implement/image.yml";
 /// Longest name of an image, in characters.
 const MAX_IMAGE: usize = 255;
 
+/// What is known of the image that a repository asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Asked {
+    #[default]
+    Nothing,
+    Image(String),
+    /// The host did not show it; it is asked again before the run starts.
+    Unread,
+}
+
+impl Asked {
+    pub fn image(self) -> Option<String> {
+        match self {
+            Asked::Image(image) => Some(image),
+            Asked::Nothing | Asked::Unread => None,
+        }
+    }
+}
+
 /// Why an image file is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {

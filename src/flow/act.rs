@@ -8,6 +8,7 @@ use crate::domain::comments;
 use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle, RunBrief};
 use crate::domain::ids::TeamKey;
 use crate::domain::ids::{JobId, Repo};
+use crate::domain::image::Asked;
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
 use crate::domain::mapping::SessionMode;
@@ -25,6 +26,7 @@ use crate::wire::VendorError;
 
 use super::sync::{self, Obstacle};
 use super::watch::CLOCK_SKEW;
+use super::{dispatch, image};
 
 mod session;
 
@@ -183,10 +185,17 @@ async fn start_run(
         }
     };
     if job.dispatched_at.is_some() || !job.is_active() {
-        return Ok(Acted::Done);
+        return match job.runner.host().filter(|_| job.run.is_none()) {
+            Some(host) => session::adopt(app, &job, host).await,
+            None => Ok(Acted::Done),
+        };
     }
+    let (job, brief) = match with_image(app, job, brief).await? {
+        Ok(known) => known,
+        Err(why) => return Ok(Acted::Told(id.clone(), refusal(Cause::Lasting, None, &why))),
+    };
     if let Some(host) = job.runner.host() {
-        return session::start(app, errand, &job, brief, host).await;
+        return session::start(app, errand, &job, &brief, host).await;
     }
     let github = github(app)?;
     if let Some(tried_at) = errand.unsure_since {
@@ -205,7 +214,7 @@ async fn start_run(
             None => {}
         }
     }
-    let run_config = run_config(app, &job, brief);
+    let run_config = run_config(app, &job, &brief);
     match ci::start(
         github,
         &job.repo,
@@ -228,6 +237,51 @@ async fn start_run(
             refusal(Cause::Lasting, refused.status(), &refused.to_string()),
         )),
     }
+}
+
+/// The job with the image that its repository asks for, when the host did not show it before; or why
+/// it cannot have that one.
+async fn with_image(
+    app: &App,
+    job: Job,
+    brief: &RunBrief,
+) -> Result<Result<(Job, RunBrief), String>, Failure> {
+    if !brief.image_unread {
+        return Ok(Ok((job, brief.clone())));
+    }
+    let asked = match image::asked(app, &job.repo, &brief.git_ref).await {
+        Ok(Asked::Unread) => {
+            let unread = "the image that the repository asks for could not be read";
+            return Err(Failure::passing(unread));
+        }
+        Ok(asked) => asked,
+        Err(why) => return Ok(Err(why)),
+    };
+    let session_image = dispatch::image_of(app, job.runner, &job.repo, asked);
+    let brief = RunBrief {
+        runner_image: session_image.clone(),
+        image_unread: false,
+        ..brief.clone()
+    };
+    let job = Job {
+        session_image,
+        ..job
+    };
+    let kept = job.clone();
+    app.store
+        .write(move |tx| match jobs::get(tx, &kept.id)? {
+            Some(now) => jobs::put(
+                tx,
+                &Job {
+                    session_image: kept.session_image.clone(),
+                    ..now
+                },
+            ),
+            None => Ok(()),
+        })
+        .await
+        .map_err(|error| Failure::passing(&error.to_string()))?;
+    Ok(Ok((job, brief)))
 }
 
 /// A run that is not going to start.

@@ -10,8 +10,8 @@ use crate::config::Config;
 use crate::domain::branch::branch_name;
 use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
-use crate::domain::ids::{IssueId, JobId};
-use crate::domain::image;
+use crate::domain::ids::{IssueId, JobId, Repo};
+use crate::domain::image::{self, Asked};
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
 use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
 use crate::domain::machine::SessionBrief;
@@ -27,7 +27,7 @@ pub struct Plan {
     pub issue: FlaggedIssue,
     pub phase: Phase,
     /// The image that the repository asks for.
-    pub image: Option<String>,
+    pub image: Asked,
 }
 
 /// Where a new run executes, and in what image.
@@ -35,6 +35,8 @@ pub struct Plan {
 pub struct Place {
     pub runner: RunnerKind,
     pub image: Option<String>,
+    /// Whether the repository may ask for another image.
+    pub image_unread: bool,
     /// The image of the machine that runs beside it, where one does.
     pub shadow: Option<String>,
 }
@@ -46,28 +48,32 @@ impl Place {
         app: &App,
         tx: &impl Rows,
         mapping: &Mapping,
-        asked: Option<String>,
+        asked: Asked,
     ) -> StoreResult<Option<Self>> {
         let placed = runner_mode::place(app.runner_mode(tx)?, mapping, app.available());
         Ok(placed.ok().map(|placement| {
             let runner = placement.runner();
-            let image = |runner, asked| {
-                let configured = match runner {
-                    RunnerKind::Local => Some(app.config.containers.image.as_str()),
-                    RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
-                };
-                image::resolve(runner, &mapping.target(), asked, configured)
-            };
+            let repo = mapping.target();
             let shadow = (placement == Placement::Shadow)
-                .then(|| image(RunnerKind::Vm, asked.clone()))
+                .then(|| image_of(app, RunnerKind::Vm, &repo, asked.clone()))
                 .flatten();
             Self {
                 runner,
-                image: image(runner, asked),
+                image_unread: asked == Asked::Unread,
+                image: image_of(app, runner, &repo, asked),
                 shadow,
             }
         }))
     }
+}
+
+/// The image of a run: what its repository asks for, else the operator's.
+pub(super) fn image_of(app: &App, runner: RunnerKind, repo: &Repo, asked: Asked) -> Option<String> {
+    let configured = match runner {
+        RunnerKind::Local => Some(app.config.containers.image.as_str()),
+        RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
+    };
+    image::resolve(runner, repo, asked.image(), configured)
 }
 
 /// Why no run of this mapping and phase can start in this mode, whatever the issue.
@@ -116,18 +122,17 @@ pub fn reserve(
         return Ok(None);
     };
     let kind = plan.phase.into();
-    let shadow = place.shadow.clone();
+    let (shadow, image_unread) = (place.shadow.clone(), place.image_unread);
     let job = new_job(config, &mapping, place, kind, issue, &earlier, now);
     let (description, related) = (&plan.issue.description, &plan.issue.related);
-    start(tx, &job, brief(&mapping, &job, description, related), now)?;
+    let brief_of = |job: &Job| RunBrief {
+        image_unread,
+        ..brief(&mapping, job, description, related)
+    };
+    start(tx, &job, brief_of(&job), now)?;
     if let Some(image) = shadow {
         let shadow = shadow_of(&job, &mapping, image, now);
-        start(
-            tx,
-            &shadow,
-            brief(&mapping, &shadow, description, related),
-            now,
-        )?;
+        start(tx, &shadow, brief_of(&shadow), now)?;
     }
     dedup::put(
         tx,
@@ -284,6 +289,7 @@ pub(super) fn brief(
         instruction: None,
         findings: None,
         runner_image: job.session_image.clone(),
+        image_unread: false,
         max_turns: mapping.max_turns,
         max_iterations: mapping.max_iterations,
         // Nobody but us ends a session, so it must know its time.

@@ -23,6 +23,7 @@ use crate::domain::feedback::{
     self, Author, Command, CommandState, Finding, FindingState, Judged, Pace, PullId, Turn,
 };
 use crate::domain::ids::JobId;
+use crate::domain::image::Asked;
 use crate::domain::issue::{NamedIssue, Phase, Related};
 use crate::domain::job::{Job, JobKind};
 use crate::domain::mapping::Mapping;
@@ -35,7 +36,7 @@ use crate::wire::VendorError;
 
 use super::dispatch;
 use super::feedback::reconcile;
-use super::image::{self, Unclear};
+use super::image;
 use super::pull_run::{self, PullRun};
 
 /// How many pull requests are looked at side by side?
@@ -147,7 +148,7 @@ struct Seen {
     counts: HashMap<Author, bool>,
     ticket: NamedIssue,
     /// The image that the repository asks for.
-    image: Option<String>,
+    image: Asked,
 }
 
 async fn look(app: &App, pull: &PullId) -> StoreResult<()> {
@@ -195,9 +196,7 @@ async fn see(
     Ok(Seen {
         counts: weigh(app, github, pull, &standing.mapping, authors).await,
         ticket: ticket(app, standing).await?,
-        image: image::asked(app, &standing.mapping)
-            .await
-            .map_err(Unclear::why)?,
+        image: image::asked(app, &pull.repo, &standing.mapping.default_branch).await?,
         conversation,
     })
 }

@@ -21,6 +21,7 @@ use crate::domain::caps;
 use crate::domain::comments;
 use crate::domain::feedback::{Command, CommandState, PullId};
 use crate::domain::ids::{IssueKey, JobId, TeamKey};
+use crate::domain::image::Asked as AskedImage;
 use crate::domain::issue::{NamedIssue, Phase, System};
 use crate::domain::job::{Job, JobKind, JobState};
 use crate::domain::mapping::Mapping;
@@ -30,7 +31,7 @@ use crate::store::{Rows, StoreError, StoreResult, WriteTx, findings, jobs, mappi
 use crate::ticketing::Account;
 
 use super::dispatch;
-use super::image::{self, Unclear};
+use super::image;
 use super::pull_run::{self, PullRun};
 
 /// How long is a ticketing system waited for?
@@ -169,13 +170,16 @@ async fn look_up(
 }
 
 /// What the repository of each owner asks for as an image, or why it cannot have it.
-type Images = BTreeMap<TeamKey, Result<Option<String>, Unclear>>;
+type Images = BTreeMap<TeamKey, Result<AskedImage, String>>;
 
 async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
     let mut images = Images::new();
     for named in owners {
         if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &named.team))? {
-            images.insert(named.team.clone(), image::asked(app, &mapping).await);
+            images.insert(
+                named.team.clone(),
+                image::asked(app, &mapping.target(), &mapping.default_branch).await,
+            );
         }
     }
     Ok(images)
@@ -196,11 +200,9 @@ fn reserve(
         return Err(GapFillError::not_dispatched(why));
     }
     let image = match images.get(&mapping.team_key) {
-        Some(Err(Unclear::Refused(why))) => return Err(GapFillError::not_dispatched(why)),
-        // What is accepted outlives an outage; the last run's image had what the work needs.
-        Some(Err(Unclear::Unread(_))) => opened.session_image.clone(),
+        Some(Err(why)) => return Err(GapFillError::not_dispatched(why)),
         Some(Ok(image)) => image.clone(),
-        None => None,
+        None => AskedImage::default(),
     };
     let pull = PullId {
         repo: opened.repo.clone(),

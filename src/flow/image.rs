@@ -1,47 +1,29 @@
 //! The image that a repository asks for, read from its default branch when a run is about to start.
 //!
-//! An unchanged file costs nothing of the host's allowance. A file that cannot be read or followed
-//! keeps the run waiting, with its reason: another image may lack what the work needs.
+//! An unchanged file costs nothing of the host's allowance. A file that cannot be followed keeps the
+//! run waiting, with its reason; one that the host does not show now is read again before the start:
+//! another image may lack what the work needs.
 
 use crate::app::App;
-use crate::domain::image::{self, IMAGE_FILE};
-use crate::domain::mapping::Mapping;
+use crate::domain::ids::Repo;
+use crate::domain::image::{self, Asked, IMAGE_FILE};
 
-/// Why it is not known which image a repository asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unclear {
-    /// The file is there and cannot be followed.
-    Refused(String),
-    /// The host did not show it.
-    Unread(String),
-}
-
-impl Unclear {
-    /// A sentence for operators.
-    pub fn why(self) -> String {
-        match self {
-            Unclear::Refused(why) | Unclear::Unread(why) => why,
-        }
-    }
-}
-
-/// The image named in the mapping's repository; none when it names none.
+/// The image that a repository names at this place of its history.
 ///
 /// # Errors
-/// When it cannot be told.
-pub(super) async fn asked(app: &App, mapping: &Mapping) -> Result<Option<String>, Unclear> {
+/// A sentence for operators, when the file cannot be followed.
+pub(super) async fn asked(app: &App, repo: &Repo, git_ref: &str) -> Result<Asked, String> {
     let Some(github) = &app.github else {
-        return Ok(None);
+        return Ok(Asked::Nothing);
     };
-    let repo = mapping.target();
-    let file = github.file(&repo, IMAGE_FILE, &mapping.default_branch);
-    match file.await {
-        Ok(None) => Ok(None),
-        Ok(Some(file)) => image::read(&file.text, &repo, &app.config.image_prefixes)
-            .map(Some)
-            .map_err(|error| Unclear::Refused(format!("{repo}: {error}."))),
-        Err(error) => Err(Unclear::Unread(format!(
-            "{IMAGE_FILE} of {repo} could not be read: {error}."
-        ))),
+    match github.file(repo, IMAGE_FILE, git_ref).await {
+        Ok(None) => Ok(Asked::Nothing),
+        Ok(Some(file)) => image::read(&file.text, repo, &app.config.image_prefixes)
+            .map(Asked::Image)
+            .map_err(|error| format!("{repo}: {error}.")),
+        Err(error) => {
+            tracing::warn!(%repo, %error, "{IMAGE_FILE} could not be read.");
+            Ok(Asked::Unread)
+        }
     }
 }

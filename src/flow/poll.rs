@@ -9,6 +9,7 @@ use crate::crash::CrashPoint;
 use crate::domain::decision::{self, Decision, Outcome, Reason, View};
 use crate::domain::effect::ticket_lane;
 use crate::domain::ids::{IssueId, TeamKey};
+use crate::domain::image::Asked;
 use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
@@ -18,7 +19,7 @@ use crate::ticketing::Account;
 
 use super::closed;
 use super::dispatch::{self, Plan};
-use super::image::{self, Unclear};
+use super::image;
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
@@ -176,7 +177,7 @@ async fn images(
     app: &App,
     view: &View,
     decided: &mut [(FlaggedIssue, Decision)],
-) -> BTreeMap<TeamKey, String> {
+) -> BTreeMap<TeamKey, Asked> {
     let about_to_run = |decision: &Decision| decision.outcome == Outcome::Dispatched;
     let teams: BTreeSet<&TeamKey> = decided
         .iter()
@@ -185,13 +186,13 @@ async fn images(
         .collect();
     let mapped = teams.into_iter().filter_map(|team| view.mappings.get(team));
     let looks = mapped.map(async |mapping| {
-        let asked = image::asked(app, mapping).await.map_err(Unclear::why);
+        let asked = image::asked(app, &mapping.target(), &mapping.default_branch).await;
         (mapping.team_key.clone(), asked)
     });
     let (mut images, mut refused) = (BTreeMap::new(), BTreeMap::new());
     for (team, asked) in join_all(looks).await {
         match asked {
-            Ok(asked) => images.extend(asked.map(|image| (team, image))),
+            Ok(asked) => drop(images.insert(team, asked)),
             Err(why) => drop(refused.insert(team, why)),
         }
     }
@@ -207,7 +208,7 @@ async fn images(
 async fn note(
     app: &App,
     decided: Vec<(FlaggedIssue, Decision)>,
-    images: BTreeMap<TeamKey, String>,
+    images: BTreeMap<TeamKey, Asked>,
     now: Timestamp,
 ) -> StoreResult<()> {
     let news = app.store.read(|tx| {
@@ -232,7 +233,7 @@ async fn note(
                     let plan = Plan {
                         issue: issue.clone(),
                         phase,
-                        image: images.get(&issue.team).cloned(),
+                        image: images.get(&issue.team).cloned().unwrap_or_default(),
                     };
                     let Some(job) = dispatch::reserve(tx, &handle, &plan, now)? else {
                         continue;

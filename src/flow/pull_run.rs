@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::domain::effect::RunBrief;
 use crate::domain::ids::JobId;
+use crate::domain::image::Asked;
 use crate::domain::issue::{NamedIssue, Related};
 use crate::domain::job::{Job, JobKind};
 use crate::domain::mapping::Mapping;
@@ -22,7 +23,7 @@ pub(super) struct PullRun<'a> {
     pub instruction: Option<String>,
     pub findings: Option<String>,
     /// The image that the repository asks for.
-    pub image: Option<String>,
+    pub image: Asked,
 }
 
 /// The run that is at work on the branch of a job, if there is one.
@@ -50,6 +51,7 @@ pub(super) fn reserve(
     let Some(place) = Place::of(app, tx, mapping, image)? else {
         return Ok(None);
     };
+    let image_unread = place.image_unread;
     let issue = &named.issue;
     let earlier = dispatch::of_issue(tx, &issue.id)?;
     let job = Job {
@@ -66,6 +68,7 @@ pub(super) fn reserve(
         pr_number: opened.pull.as_ref().map(|pull| pull.number),
         instruction,
         findings,
+        image_unread,
         ..dispatch::brief(mapping, &job, &named.description, &related)
     };
     dispatch::start(tx, &job, brief, now)?;

@@ -41,7 +41,7 @@ const WAITING: [Row; 7] = [
         "VM-1",
         "VM",
         "ineligible",
-        "VM sessions are not configured.",
+        "VM sessions are not configured: set VM_SESSIONS_TOKEN and VM_SESSIONS_APP.",
     ),
     (
         "WEB-1",

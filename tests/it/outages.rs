@@ -326,7 +326,7 @@ async fn a_limited_jira_is_left_alone_until_its_reset() {
 async fn a_limited_host_delays_runs_and_stops_nothing_else() {
     let world = world(Engine::Alive).await;
     let github = world.app.github.clone().unwrap();
-    // So that it is the dispatch which is refused, not the way to it.
+    // So that it is the way to the run which is refused, not the way to a token.
     github
         .default_branch(&Repo::new("acme", "shop"))
         .await
@@ -379,10 +379,9 @@ async fn a_limited_host_delays_runs_and_stops_nothing_else() {
         );
     }
     let refused = refused_before(&world, Vendor::GitHub, until);
-    let are_dispatches = refused
-        .iter()
-        .all(|request| request.url.ends_with("/dispatches"));
-    assert!(are_dispatches, "{refused:#?}");
+    let image = "/contents/.agent-implement/image.yml";
+    let are_of_the_run = refused.iter().all(|request| request.url.contains(image));
+    assert!(are_of_the_run, "{refused:#?}");
     assert!(refused.len() <= 1, "once, and not again: {refused:#?}");
     assert_eq!(connection(&world, "repo-host", "").await.0, "ok");
     assert_eq!(

@@ -67,6 +67,13 @@ pub(super) async fn start(
     }
 }
 
+/// The machine of a job whose run spoke before we heard of its making: it is known from now on, and
+/// goes when its job is over.
+pub(super) async fn adopt(app: &App, job: &Job, host: HostKind) -> Result<Acted, Failure> {
+    let machine = app.sessions.find(host, &job.id).await?;
+    Ok(machine.map_or(Acted::Done, |machine| started(job, &machine)))
+}
+
 fn started(job: &Job, machine: &Machine) -> Acted {
     let run = Some(machine.handle());
     Acted::Told(job.id.clone(), Event::Started { run })
