@@ -2,7 +2,7 @@
 //! ones or come beside them.
 //!
 //! A run loads from the folder ([`load`]); the service looks at its own copy, to show what is in
-//! force ([`survey`], [`pipelines`], [`steps`]). Nothing is ever written or started here.
+//! force ([`survey()`], [`pipelines`], [`steps`]). Nothing is ever written or started here.
 
 mod definitions;
 mod overview;

@@ -6,7 +6,7 @@
 //! taken. What goes wrong after the answer is told on the pull request.
 //!
 //! The host may have told of the same comment by webhook, before or after. Each comment is one run:
-//! see [`Command`](crate::domain::feedback::Command).
+//! see [`Command`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;

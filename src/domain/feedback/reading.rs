@@ -283,7 +283,7 @@ fn is_closed_task(line: &str) -> bool {
     task(line).is_some_and(|task| task.to_lowercase().starts_with("x]"))
 }
 
-/// As in "Blocking: …", "issue (blocking): …", "[blocking] …" and "🔴 …".
+/// As in "Blocking: …", "issue (blocking): …", "\[blocking\] …" and "🔴 …".
 fn is_marked(line: &str) -> bool {
     let bare = line.trim_start_matches(['-', '*', '+', ' ']);
     if bare.starts_with(['🔴', '🟠']) {
