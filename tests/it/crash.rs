@@ -17,7 +17,7 @@ use crate::ticket::Ticket;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
 /// How many random instants are tried?
-const RANDOM_KILLS: usize = 12;
+const RANDOM_KILLS: usize = 24;
 
 /// A demo that is not killed takes about this long.
 const USUAL: Duration = Duration::from_millis(4_500);
