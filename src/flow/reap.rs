@@ -92,14 +92,16 @@ async fn look(app: &App) -> Sweep {
     sweep
 }
 
-/// The job that a machine is for. A job that has another machine does not need this one.
+/// The job that a machine is for. A job whose run is elsewhere does not need this one.
 fn job_in(tx: &impl Rows, machine: &Machine) -> StoreResult<Option<Job>> {
     let job = jobs::get(tx, &machine.stamps.job)?;
     Ok(job.filter(|job| is_for(job, machine)))
 }
 
 fn is_for(job: &Job, machine: &Machine) -> bool {
-    machine_of(job).is_none_or(|own| own == machine.reference())
+    job.run
+        .as_ref()
+        .is_none_or(|run| run.machine().is_some_and(|own| own == machine.reference()))
 }
 
 /// Which of the jobs' issues are closed. An issue that the last poll showed is open; of the others

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobKind, JobState, RunnerKind};
+use agent_implement::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
 use agent_implement::flow;
 use agent_implement::sandbox::Vendor;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
@@ -353,4 +353,44 @@ async fn without_hosts_there_are_no_sessions_and_nothing_to_reap() {
         assert_eq!(stranger.fault(), (401, "Unauthorized"), "{path}");
         assert_eq!(ask("PUT", path).await.fault(), (405, "Method not allowed"));
     }
+}
+
+/// A machine that bears the stamp of a job whose run is a workflow serves nobody: it goes, and the job
+/// goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_of_a_run_that_is_elsewhere_goes_alone() {
+    let world = world(&[]).await;
+    let elsewhere = Job {
+        state: JobState::Running,
+        run: Some(RunHandle::Ci {
+            id: 7,
+            url: String::new(),
+        }),
+        ..job("01ELSE", JobKind::Implementation)
+    };
+    world.put(elsewhere).await;
+    world.plant("m-1", "01ELSE");
+    world.plant("m-2", "01ELSE");
+
+    let (app, token) = (world.app.clone(), world.sign_in().await);
+    let delivering = tokio::spawn(async move {
+        loop {
+            flow::deliver::drain(&app).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let destroyed = reqwest::Client::new()
+        .delete(format!("{}/api/sessions/m-1", world.address))
+        .bearer_auth(token);
+    assert_eq!(destroyed.send().await.unwrap().status(), 200);
+    delivering.abort();
+    assert_eq!(world.there(), ["m-2"]);
+
+    world.wait(6 * MINUTE);
+    world.reap().await;
+    assert_eq!(world.there(), [""; 0]);
+    assert_eq!(world.actions().await, ["orphan m-2 destroyed"]);
+    let job = world.app.store.read(|tx| jobs::get(tx, &"01ELSE".into()));
+    assert_eq!(job.unwrap().unwrap().state, JobState::Running);
+    world.stop().await;
 }
