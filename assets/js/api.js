@@ -1,4 +1,3 @@
-// @ts-check
 // The only place that asks the service anything.
 
 const KEY = "agent-implement.token";
@@ -42,14 +41,8 @@ export const patch = (path, body) => ask("PATCH", path, body);
 /** @param {string} path */
 export const remove = (path) => ask("DELETE", path);
 
-/**
- * What a view can do without: null when this service does not have it.
- * @param {string} path
- */
-export const maybe = (path) => get(path).catch((error) => {
-	if (error.status === 404) return null;
-	throw error;
-});
+/** What belongs to a project. @param {string} team @param {string} [what] */
+export const ofProject = (team, what = "") => `/api/mappings/${encodeURIComponent(team)}${what}`;
 
 /**
  * Several questions at once; the first is what the view is about, of the others what failed is null
@@ -64,7 +57,7 @@ export async function gather(main, others) {
 	const found = { main: first.value, failed: [] };
 	rest.forEach((one, at) => {
 		found[names[at]] = one.status === "fulfilled" ? one.value : null;
-		if (one.status === "rejected" && one.reason.status !== 404) found.failed.push(`${others[names[at]]}: ${one.reason.message}`);
+		if (one.status === "rejected") found.failed.push(`${others[names[at]]}: ${one.reason.message}`);
 	});
 	return found;
 }
@@ -96,14 +89,15 @@ async function ask(method, path, body = /** @type {any} */ (undefined)) {
 		sessionStorage.removeItem(KEY);
 		onSignedOut();
 	}
-	const text = said?.error ?? `The service answered ${answer.status}.`;
-	throw new ApiError(answer.status, answer.status === 404 && text === "Not found" ? "This service does not offer that yet." : text, said);
+	throw refusal(answer, said);
 }
+
+const refusal = ({ status }, said) => new ApiError(status, said?.error ?? `The service answered ${status}.`, said);
 
 /** Saves what the service answers as a file. @param {string} path @param {string} name */
 export async function download(path, name) {
 	const answer = await request(path);
-	if (!answer.ok) throw new ApiError(answer.status, (await answer.json().catch(() => null))?.error ?? `The service answered ${answer.status}.`);
+	if (!answer.ok) throw refusal(answer, await answer.json().catch(() => null));
 	const link = document.createElement("a");
 	link.href = URL.createObjectURL(await answer.blob());
 	link.download = name;

@@ -1,4 +1,3 @@
-// @ts-check
 // Elements out of data. Text is text: nothing here, or anywhere else, reads HTML.
 
 /** @typedef {any} Child A node, a text, a number, a list of these, or nothing. */

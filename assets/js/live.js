@@ -1,4 +1,3 @@
-// @ts-check
 // What changes, while it changes: the service's event stream. It is read with fetch, because only so
 // can it carry the token. Without a stream, everybody is asked to look again every few seconds.
 

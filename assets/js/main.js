@@ -1,4 +1,3 @@
-// @ts-check
 // Begins: who is not signed in signs in, everybody else sees the panel that the address names.
 
 import { isSignedIn, signIn, whenSignedOut } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 // Addresses. `/admin/<panel>` is a panel; what is open over it stands in the query (`?job=…`), so that
 // every view can be linked to and comes back after signing in.
 

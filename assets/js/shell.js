@@ -1,4 +1,3 @@
-// @ts-check
 // The frame of every panel: where you are, where you can go, and how fresh it is.
 
 import { get, signOut } from "./api.js";
@@ -20,7 +19,7 @@ import { closeAside, here, to } from "./router.js";
 /** @typedef {{reload: () => Promise<void>, rest: string[], redraw: () => void}} Context */
 
 /** @type {[string, [string, string][]][]} The spec's groups and order. */
-export const GROUPS = [
+const GROUPS = [
 	["Work", [["overview", "Overview"], ["issues", "Issues"], ["pipelines", "Pipelines"], ["pulls", "Pull requests"], ["blockers", "Blockers"]]],
 	["Configure", [["projects", "Projects"], ["steps", "Pipelines and steps"], ["models", "Models and providers"]]],
 	["Platform", [["runners", "Runners"], ["sessions", "Sessions"], ["reaper", "Reaper"], ["secrets", "Secrets"], ["settings", "Settings"]]],

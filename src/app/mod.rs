@@ -129,6 +129,9 @@ pub struct Pace {
     pub first_retry: Duration,
     /// How long is the longest?
     pub longest_retry: Duration,
+    /// How often is a silent stream of events given a sign of life, and its reader's token looked at
+    /// again?
+    pub heartbeat: Duration,
 }
 
 impl Default for Pace {
@@ -140,6 +143,7 @@ impl Default for Pace {
             run_appears_within: Duration::from_secs(20),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
+            heartbeat: Duration::from_secs(15),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! comes back for all of it: the stream makes nothing known that the other routes do not show.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use futures_util::stream;
 use serde::Serialize;
@@ -28,9 +27,6 @@ use crate::store::{News, StoreResult, ledger};
 
 /// How many events may wait for a reader?
 const BACKLOG: usize = 64;
-
-/// How often is a silent stream given a sign of life, and its reader's token looked at again?
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Asks proxies to pass events on as they come.
 const UNBUFFERED: (HeaderName, HeaderValue) = (
@@ -99,7 +95,8 @@ impl Teller {
         let (mut news, mut pulse) = (self.app.store.listen(), self.app.pulse.feel());
         // What is watched from here on is known to the reader.
         self.send(Event::default().comment("listening"))?;
-        let mut beat = Instant::now() + HEARTBEAT;
+        let heartbeat = self.app.pace.heartbeat;
+        let mut beat = Instant::now() + heartbeat;
         loop {
             tokio::select! {
                 piece = news.recv() => match piece {
@@ -114,7 +111,7 @@ impl Teller {
                 () = sleep_until(beat) => {
                     self.check()?;
                     self.send(Event::default().comment(""))?;
-                    beat = Instant::now() + HEARTBEAT;
+                    beat = Instant::now() + heartbeat;
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Once;
 use std::time::Duration;
 
-use agent_implement::app::{App, Setting};
+use agent_implement::app::{App, Pace, Setting};
 use agent_implement::clock::Clock;
 use agent_implement::config::{Config, Options};
 use agent_implement::domain::ids::{JobId, Repo};
@@ -92,8 +92,13 @@ impl Server {
             let _ = rustls::crypto::ring::default_provider().install_default();
         });
         let clock = Clock::by_hand(START);
+        let pace = Pace {
+            heartbeat: Duration::from_millis(100),
+            ..Pace::default()
+        };
         let setting = Setting {
             clock: clock.clone(),
+            pace,
             ..Setting::default()
         };
         let app = App::new(config(flags), store, setting).unwrap();

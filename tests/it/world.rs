@@ -584,6 +584,7 @@ fn quick() -> Pace {
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(100),
         longest_retry: Duration::from_secs(2),
+        ..Pace::default()
     }
 }
 

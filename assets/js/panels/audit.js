@@ -1,8 +1,7 @@
-// @ts-check
 import { gather, get } from "../api.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";
-import { button, clamp, empty, issueName, issueText, section, toast } from "../parts/ui.js";
+import { button, clamp, issueName, issueText, section, toast } from "../parts/ui.js";
 import { aside } from "../router.js";
 import { clearDedup } from "./blockers.js";
 
@@ -18,10 +17,10 @@ export const load = () => gather("/api/dedup", { audit: `/api/audit?limit=${PAGE
 const text = (detail) => (typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "");
 
 export function view({ main: dedup, audit }, ctx) {
-	const edge = audit?.at(-1)?.at;
-	older = older.filter((one) => one.at < edge);
+	const edge = audit?.at(-1)?.seq;
+	older = older.filter((one) => one.seq < edge);
 	const more = async () => {
-		const page = await get(`/api/audit?limit=${PAGE}&before=${encodeURIComponent(older.at(-1)?.at ?? edge)}`);
+		const page = await get(`/api/audit?limit=${PAGE}&before=${older.at(-1)?.seq ?? edge}`);
 		if (!page.length) toast("There are no older entries.");
 		older.push(...page);
 		ctx.redraw();
@@ -37,8 +36,8 @@ export function view({ main: dedup, audit }, ctx) {
 			actions: (row) => clearDedup(row.issueId, row.issueIdentifier, ctx),
 			empty: ["The ledger is empty", "An issue enters it when it is dispatched, and leaves it when its run fails or its window is over."],
 		})),
-		section("Audit log", {}, audit ? [table({
-			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => `${row.at} ${row.action} ${row.target}`, filter: true,
+		section("Audit log", {}, audit && [table({
+			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => row.seq, filter: true,
 			columns: [
 				col("Action", "l", "action"),
 				col("Target", "", "target", (row) => clamp(row.target)),
@@ -47,6 +46,6 @@ export function view({ main: dedup, audit }, ctx) {
 				col("When", "s right", "at", (row) => ago(row.at)),
 			],
 			empty: ["Nothing is recorded yet", "Every change in this panel, and every dispatch, cancel and destroy, is recorded here."],
-		}), audit.length === PAGE && button("Older entries", more)] : empty("Not here", "This service does not offer an audit log yet.")),
+		}), audit.length === PAGE && button("Older entries", more)]),
 	];
 }

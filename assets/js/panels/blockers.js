@@ -1,5 +1,4 @@
-// @ts-check
-import { gather, patch, post } from "../api.js";
+import { gather, ofProject, patch, post } from "../api.js";
 import { h } from "../dom.js";
 import { deleteButton } from "../parts/dialog.js";
 import { col, table } from "../parts/table.js";
@@ -17,7 +16,7 @@ function release(row, ctx) {
 	const { issueId, issueIdentifier: key, teamKey } = row;
 	const link = (href, text) => h("a", { class: "button small", href, "aria-label": `${text} for ${key}` }, text);
 	const resume = async () => {
-		await patch(`/api/mappings/${encodeURIComponent(teamKey)}`, { paused: false });
+		await patch(ofProject(teamKey), { paused: false });
 		toast(`${teamKey} dispatches again.`);
 		await ctx.reload();
 	};

@@ -1,6 +1,4 @@
-// @ts-check
 import { get } from "../api.js";
-import { h } from "../dom.js";
 import { col, table } from "../parts/table.js";
 import { ago, span } from "../parts/time.js";
 import { badge, dim, external, issueName, issueText, two } from "../parts/ui.js";

@@ -1,5 +1,4 @@
-// @ts-check
-import { gather, patch } from "../api.js";
+import { gather, ofProject, patch } from "../api.js";
 import { h } from "../dom.js";
 import { askToDelete, menu } from "../parts/dialog.js";
 import { stepper } from "../parts/stepper.js";
@@ -19,7 +18,7 @@ const NEW = () => h("a", { class: "button primary", href: to("projects/new") }, 
 export const actions = ({ isNew }) => isNew ? h("a", { class: "button", href: to("projects") }, "Back to projects") : NEW();
 
 function actionsOf({ teamKey, paused, owner, repo }, { reload }) {
-	const path = `/api/mappings/${encodeURIComponent(teamKey)}`;
+	const path = ofProject(teamKey);
 	const turn = async () => {
 		await patch(path, { paused: !paused });
 		toast(paused ? `${teamKey} dispatches again.` : `${teamKey} is paused. What runs goes on.`);

@@ -1,4 +1,3 @@
-// @ts-check
 import { get } from "../api.js";
 import { col, table } from "../parts/table.js";
 import { ago } from "../parts/time.js";

@@ -1,4 +1,3 @@
-// @ts-check
 import { gather } from "../api.js";
 import { h } from "../dom.js";
 import { col, table } from "../parts/table.js";

@@ -1,4 +1,3 @@
-// @ts-check
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { empty, rows, section } from "../parts/ui.js";

@@ -1,4 +1,3 @@
-// @ts-check
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { deleteButton } from "../parts/dialog.js";

@@ -1,9 +1,8 @@
-// @ts-check
 import { gather, post } from "../api.js";
 import { h, island, render } from "../dom.js";
 import { fields } from "../parts/form.js";
 import { secretsOf } from "../parts/secrets.js";
-import { busy, connections, empty, messageOf, notice, section, toast } from "../parts/ui.js";
+import { busy, connections, messageOf, notice, section, toast } from "../parts/ui.js";
 
 export const about = "The service itself: its connections, its sessions, its global secrets.";
 
@@ -11,7 +10,7 @@ export const load = () => gather("/api/admin/config-status", { settings: "/api/s
 
 export const view = ({ main, settings }, ctx) => [
 	section("Connections", { note: "tried at most once a minute" }, connections(main.checks)),
-	section("Fly Machines sessions", {}, settings ? island("settings-form", { settings, reload: ctx.reload }, form) : empty("Not here", "This service does not offer session settings yet.")),
+	section("Fly Machines sessions", {}, settings && island("settings-form", { settings, reload: ctx.reload }, form)),
 	section("Global secrets", { note: "for every session machine" }, island("global-secrets", null, (el) => {
 		el.append(secretsOf("/api/global-secrets", "Every session gets them. A name must not begin with the key of a project."));
 		return () => {};

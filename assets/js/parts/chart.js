@@ -1,4 +1,3 @@
-// @ts-check
 // Runs by the hour, as bars.
 
 import { h, s } from "../dom.js";

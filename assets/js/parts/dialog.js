@@ -1,4 +1,3 @@
-// @ts-check
 // Windows over the panel, and menus. The browser keeps the focus inside and gives it back.
 
 import { $, h, render } from "../dom.js";

@@ -1,4 +1,3 @@
-// @ts-check
 // A project's settings, the run caps among them.
 
 import { get, post } from "../api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 // Fields of forms. What was typed lives in an object, so that nothing is lost when a form is drawn
 // again.
 

@@ -1,4 +1,3 @@
-// @ts-check
 // Line icons on a grid of 24.
 
 import { s } from "../dom.js";

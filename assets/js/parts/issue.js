@@ -1,7 +1,6 @@
-// @ts-check
 // Why an issue stands where it stands: what was decided about it, and before that.
 
-import { get, maybe } from "../api.js";
+import { get } from "../api.js";
 import { h } from "../dom.js";
 import { listen } from "../live.js";
 import { open } from "./dialog.js";
@@ -14,9 +13,9 @@ export function openAside(key, onClose) {
 	const dialog = open({ title: key, kind: "drawer", onClose: () => { quiet(); onClose(); } });
 	const load = async () => {
 		try {
-			const [why, seen, log] = await Promise.all([get(`/api/why/${encodeURIComponent(key)}`), maybe("/api/issues").catch(() => null), maybe("/api/log")]);
+			const [why, seen, log] = await Promise.all([get(`/api/why/${encodeURIComponent(key)}`), get("/api/issues").catch(() => null), get("/api/log")]);
 			const issue = seen?.issues.find((one) => one.identifier === why.identifier);
-			const jobs = (log ?? []).filter((job) => job.issueIdentifier === why.identifier);
+			const jobs = log.filter((job) => job.issueIdentifier === why.identifier);
 			if (dialog.el.isConnected) dialog.show(view(why, issue, jobs), null, [h("span", { class: "key" }, why.identifier), " ", issue?.title ?? jobs[0]?.issueTitle ?? ""]);
 		} catch (error) {
 			if (dialog.el.isConnected) dialog.show(empty("Nothing is known about this issue", messageOf(error), button("Try again", load)));

@@ -1,7 +1,6 @@
-// @ts-check
 // One run: what it does, how long each step took, what it says, how it ended.
 
-import { download, get, maybe } from "../api.js";
+import { download, get } from "../api.js";
 import { $, h } from "../dom.js";
 import { listen } from "../live.js";
 import { aside } from "../router.js";
@@ -25,8 +24,7 @@ export function openAside(id, onClose) {
 		try {
 			const next = await get(`/api/jobs/${encodeURIComponent(id)}/steps`);
 			if (!shown || shown.job.status !== next.job.status) {
-				const log = (await maybe("/api/log")) ?? [];
-				attempts = log.filter((job) => job.issueId === next.job.issueId);
+				attempts = (await get("/api/log")).filter((job) => job.issueId === next.job.issueId);
 			}
 			shown = next;
 			if (!closed) draw();

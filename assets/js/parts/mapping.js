@@ -1,4 +1,3 @@
-// @ts-check
 // A project as a form: its fields, which step each belongs to, and how it travels.
 
 import { number } from "./form.js";

@@ -1,7 +1,6 @@
-// @ts-check
 // Names of secrets, of a project or of all. Values go in and never come out.
 
-import { get, post } from "../api.js";
+import { gather, get, ofProject, post } from "../api.js";
 import { h, render } from "../dom.js";
 import { deleteButton, open } from "./dialog.js";
 import { fields } from "./form.js";
@@ -10,7 +9,7 @@ import { busy, button, dim, empty, messageOf, rows, toast } from "./ui.js";
 
 export function openAside(team, onClose) {
 	const dialog = open({ title: `Secrets of ${team}`, onClose });
-	dialog.show(secretsOf(`/api/mappings/${encodeURIComponent(team)}/secrets`, `Stored as ${team.toUpperCase()}_NAME; runs of this project see them as NAME.`));
+	dialog.show(secretsOf(ofProject(team, "/secrets"), `Stored as ${team.toUpperCase()}_NAME; runs of this project see them as NAME.`));
 	return dialog;
 }
 
@@ -25,8 +24,10 @@ export function secretsOf(path, hint) {
 	const field = fields(values, () => {});
 	const load = async () => {
 		try {
-			names = await get(path);
-			failure = "";
+			const { main, mode } = await gather("/api/admin/config-status", { mode: "/api/runner-mode" });
+			const isOff = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
+			failure = isOff ? "They are for Fly Machines and local containers. Neither is in use here." : "";
+			if (!isOff) names = await get(path);
 		} catch (thrown) {
 			failure = messageOf(thrown);
 		}

@@ -1,8 +1,7 @@
-// @ts-check
 // A new project in eight steps. The service judges each before the next, as far as it can be asked;
 // what only the whole is refused for leads back to the step that it is about.
 
-import { ApiError, get, maybe, post } from "../api.js";
+import { ApiError, get, ofProject, post } from "../api.js";
 import { $, h, island, render } from "../dom.js";
 import { go, to } from "../router.js";
 import { fields } from "./form.js";
@@ -84,7 +83,7 @@ function mount(el) {
 	const storeSecrets = async () => {
 		while (secrets.length) {
 			try {
-				await post(`/api/mappings/${encodeURIComponent(created.teamKey)}/secrets`, secrets[0]);
+				await post(ofProject(created.teamKey, "/secrets"), secrets[0]);
 			} catch (thrown) {
 				at = STEPS.findIndex(([step]) => step === "secrets");
 				const { name, value } = /** @type {any} */ (secrets.shift());
@@ -161,7 +160,7 @@ function mount(el) {
 	};
 
 	draw();
-	const know = (path, keep) => maybe(path).then((found) => { keep(found); draw(); }, () => {});
+	const know = (path, keep) => get(path).then((found) => { keep(found); draw(); }, () => {});
 	know("/api/admin/config-status", (found) => { config = found; });
 	know("/api/runner-mode", (found) => { mode = found; });
 	return () => {};

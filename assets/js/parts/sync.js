@@ -1,7 +1,6 @@
-// @ts-check
 // Bringing the workflows of a target repository up to date.
 
-import { post } from "../api.js";
+import { ofProject, post } from "../api.js";
 import { h } from "../dom.js";
 import { open } from "./dialog.js";
 import { external, messageOf } from "./ui.js";
@@ -25,7 +24,7 @@ export async function syncWorkflows(team, done) {
 
 export async function synced(team) {
 	try {
-		const end = await post(`/api/mappings/${encodeURIComponent(team)}/sync-workflows`);
+		const end = await post(ofProject(team, "/sync-workflows"));
 		return [
 			h("p", { role: "status" }, ENDS[end.status] ?? end.status),
 			end.changedFiles?.length > 0 && h("ul", {}, end.changedFiles.map((file) => h("li", {}, h("code", {}, file)))),

@@ -1,4 +1,3 @@
-// @ts-check
 // A table that sorts, filters and, when it is long, holds only the rows in sight. All rows are of one
 // height, so that nothing moves when they change.
 

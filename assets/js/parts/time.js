@@ -1,4 +1,3 @@
-// @ts-check
 // Times as people say them, kept true while the page stands.
 
 import { h } from "../dom.js";
@@ -28,7 +27,7 @@ function relative(at) {
 	return ms < 0 ? `in ${text}` : `${text} ago`;
 }
 
-export function exact(at) {
+function exact(at) {
 	const date = new Date(at);
 	return Number.isNaN(+date) ? at : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }

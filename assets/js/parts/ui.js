@@ -1,4 +1,3 @@
-// @ts-check
 // Small pieces that every panel is made of.
 
 import { ApiError } from "../api.js";

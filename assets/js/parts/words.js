@@ -1,4 +1,3 @@
-// @ts-check
 // What things are called when people read them.
 
 export const SYSTEMS = { A: "Linear", B: "Jira" };

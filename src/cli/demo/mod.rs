@@ -274,6 +274,7 @@ fn quick() -> Pace {
         run_appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(200),
         longest_retry: Duration::from_secs(5),
+        ..Pace::default()
     }
 }
 

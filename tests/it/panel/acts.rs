@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use agent_implement::store::{dedup, mappings, parked};
+use agent_implement::store::{dedup, mappings, outbox, parked};
 
-use serde_json::{Value, json};
+use reqwest::Method;
+use serde_json::json;
 
 use super::browser::Browser;
-use super::complaints;
-use super::furnish::{Words, answers, furnished};
+use super::furnish::{MACHINE, furnished, furnished_with};
+use super::words::Words;
+use super::{Deliveries, complaints};
 use crate::api::ACCESS_CODE;
 use crate::world::World;
 
@@ -27,13 +29,6 @@ async fn focused(browser: &Browser) -> String {
 fn is_paused(world: &World, team: &str) -> bool {
     let mapping = world.app.store.read(|tx| mappings::get(tx, &team.into()));
     mapping.unwrap().unwrap().paused
-}
-
-/// What the page asked of the answers that stand in the service's place.
-async fn asked(browser: &Browser, name: &str) -> Value {
-    let script =
-        "return window.asked.filter(([one]) => one === arguments[0]).map(([, body]) => body)";
-    browser.js_with(script, json!([name])).await
 }
 
 #[tokio::test]
@@ -109,7 +104,6 @@ async fn a_project_is_edited_paused_and_deleted() {
     let Some(browser) = Browser::start("panel::acts::projects").await else {
         return world.stop().await;
     };
-    browser.stand_in(&answers(&words)).await;
     browser.enter(&world.address, "projects").await;
     browser.press("Pause SHOP").await;
     browser.sees("SHOP is paused").await;
@@ -154,22 +148,24 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.fill("Value", "hush").await;
     browser.press("Set secret").await;
     browser.sees_anywhere("NEW_ONE is stored.").await;
-    let sent = json!([{"name": "new_one", "value": "hush"}]);
-    assert_eq!(
-        asked(&browser, "POST /api/mappings/SHOP/secrets").await,
-        sent
-    );
+    browser.sees("NEW_ONE").await;
     browser.press("Delete STRIPE_KEY").await;
     browser.sees("It cannot be shown or brought back.").await;
     browser.press("Delete STRIPE_KEY").await;
     browser.sees_anywhere("STRIPE_KEY is deleted.").await;
+    let kept = world.admin("/api/mappings/SHOP/secrets").await;
+    assert_eq!(kept.as_array().unwrap().len(), 1, "{kept}");
+    assert_eq!(kept[0]["name"], "NEW_ONE");
     browser.press("Close").await;
 
+    let deliveries = Deliveries::of(&world);
     browser.press("More for SHOP").await;
     browser.press("Sync workflows").await;
     browser
         .sees("A pull request with the workflows is open.")
         .await;
+    drop(deliveries);
+    assert_eq!(world.repo().pulls().len(), 1);
     browser.press("Done").await;
 
     browser.press("More for SHOP").await;
@@ -215,7 +211,6 @@ async fn what_waits_is_released_and_what_runs_is_destroyed() {
     let Some(browser) = Browser::start("panel::acts::release").await else {
         return world.stop().await;
     };
-    browser.stand_in(&answers(&words)).await;
     browser.enter(&world.address, "blockers").await;
     browser.press("Unpark OPS-107").await;
     browser.sees("OPS-107 is released.").await;
@@ -230,60 +225,77 @@ async fn what_waits_is_released_and_what_runs_is_destroyed() {
 
     browser.turn_to("overview").await;
     browser.sees("the chat answered 410 Gone").await;
+    drop_a_delivery(&world, &browser).await;
+    let deliveries = Deliveries::of(&world);
     browser.press_at("[aria-label^=Retry]").await;
     browser.sees("It is tried again now.").await;
+    world
+        .until("it is delivered", || {
+            !world.town.chat().messages().is_empty()
+        })
+        .await;
     browser.press("Poll now").await;
     browser.sees("The ticketing systems are asked now.").await;
 
     browser.turn_to("runners").await;
-    browser.sees("VM sessions are not configured.").await;
     browser.press_at("[data-mode=vm]").await;
     browser
         .sees("All runs that start from now on follow it.")
         .await;
     browser.press("Switch").await;
     browser.sees_anywhere("The runner mode is saved.").await;
-    assert_eq!(
-        asked(&browser, "POST /api/runner-mode").await,
-        json!([{"mode": "vm"}])
-    );
+    // Its provider has no way into a machine.
+    browser.sees("provider 'bedrock' is not supported").await;
+    assert_eq!(world.admin("/api/runner-mode").await["mode"], "vm");
 
     browser.turn_to("sessions").await;
     browser.press("Destroy agent-01m7zf5d").await;
     browser.sees("unpushed work is lost").await;
     browser.press("Destroy agent-01m7zf5d").await;
     browser.sees_anywhere("is destroyed.").await;
-    assert_eq!(
-        asked(&browser, "DELETE /api/sessions/d8d4e33b").await,
-        json!([null])
-    );
+    let there = world.town.machines().all();
+    assert!(there.iter().all(|one| one.id != MACHINE));
+    drop(deliveries);
 
     browser.turn_to("settings").await;
     browser.sees("In force: iad, from the environment.").await;
     browser.fill("App", "new-app").await;
     browser.press("Save settings").await;
     browser.sees("The settings are saved.").await;
-    let sent = json!([{"vmSessionsApp": "new-app", "vmSessionsRegion": "fra"}]);
-    assert_eq!(asked(&browser, "POST /api/settings").await, sent);
+    browser.sees("takes effect after a restart").await;
+    let stored = world.admin("/api/settings").await;
+    assert_eq!(stored["vmSessionsApp"]["storedValue"], "new-app");
+    assert_eq!(stored["vmSessionsRegion"]["storedValue"], "fra");
     assert_eq!(complaints(browser.console().await), [""; 0]);
     browser.quit().await;
     world.stop().await;
+}
+
+/// What nobody wants delivered any more is dropped, after one question.
+async fn drop_a_delivery(world: &World, browser: &Browser) {
+    let given_up = || world.app.store.read(outbox::dead).unwrap();
+    assert_eq!(given_up().len(), 2);
+    browser.press_at("[aria-label^=Drop]").await;
+    browser.sees("is never delivered").await;
+    browser.press_at("dialog .button.danger").await;
+    browser.sees_anywhere("It is dropped.").await;
+    assert_eq!(given_up().len(), 1);
+    browser
+        .until("document.querySelectorAll('[aria-label^=Drop]').length === 1")
+        .await;
 }
 
 /// The environment's runner mode is shown, and that a choice has no effect until it is unset.
 #[tokio::test]
 async fn the_environment_overrides_the_runner_mode_and_that_is_said() {
     let words = Words::plain();
-    let world = furnished(&words).await;
+    let world = furnished_with(&words, &[("--runner-mode", "ci")]).await;
     let Some(browser) = Browser::start("panel::acts::override").await else {
         return world.stop().await;
     };
-    let mut stand_in = answers(&words);
     let refusal = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
-    stand_in["GET /api/runner-mode"] =
-        json!({"mode": "ci", "source": "env", "stored": "vm", "ineligible": []});
-    stand_in["POST /api/runner-mode"] = json!({"refused": 409, "body": {"error": refusal, "persisted": true, "mode": "ci", "source": "env"}});
-    browser.stand_in(&stand_in).await;
+    let vm = Some(json!({"mode": "vm"}));
+    assert_eq!(world.ask(Method::POST, "/api/runner-mode", vm).await.0, 409);
     browser.enter(&world.address, "runners").await;
     browser.sees("RUNNER_MODE is set in the environment.").await;
     assert_eq!(
@@ -296,6 +308,7 @@ async fn the_environment_overrides_the_runner_mode_and_that_is_said() {
     browser.press("Switch").await;
     browser.sees_anywhere(refusal).await;
     browser.until("!document.querySelector('dialog')").await;
+    assert_eq!(world.admin("/api/runner-mode").await["stored"], "shadow");
     browser.quit().await;
     world.stop().await;
 }
@@ -308,7 +321,6 @@ async fn everything_works_by_keyboard() {
     let Some(browser) = Browser::start("panel::acts::keyboard").await else {
         return world.stop().await;
     };
-    browser.stand_in(&answers(&words)).await;
     browser.enter(&world.address, "projects").await;
     browser.js("document.activeElement.blur()").await;
     browser.keys(TAB).await;

@@ -178,6 +178,25 @@ async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
     );
 }
 
+/// The token of a reader is looked at for as long as it listens: nobody listens longer than it lives.
+#[tokio::test]
+async fn a_token_that_ends_ends_its_stream() {
+    let server = Server::start().await;
+    let (one, other) = (server.signed_in().await, server.signed_in().await);
+    let mut lasting = Reader::open(&server, &other).await;
+    let mut leaving = Reader::open(&server, &one).await;
+    while !leaving.text.contains("\n\n") {
+        assert!(leaving.more().await, "a good token is let listen");
+    }
+    let left = server.ask("POST", "/api/auth/logout", &one, None).await;
+    assert_eq!(left.status, 200, "{left:?}");
+    while leaving.more().await {}
+    assert!(lasting.more().await);
+    server.clock.advance(Duration::from_secs(24 * 60 * 60));
+    while lasting.more().await {}
+    server.stop().await.unwrap();
+}
+
 /// More readers than there are seats are told to come back; a seat is free again when its reader
 /// leaves.
 #[tokio::test]

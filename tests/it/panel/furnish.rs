@@ -1,81 +1,46 @@
 //! What stands in a service that has been used for a while; in plain words, or in hostile ones.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use agent_implement::app::Sighted;
 use agent_implement::domain::decision::{Decision, Outcome, Reason};
 use agent_implement::domain::effect::{ChatMessage, Effect};
-use agent_implement::domain::ids::JobId;
+use agent_implement::domain::ids::Repo;
 use agent_implement::domain::issue::{FlaggedIssue, IssueRef, Phase, Progress, Related, System};
-use agent_implement::domain::job::{Job, JobKind, JobState, PullRef, RunHandle, TimeoutReason};
+use agent_implement::domain::job::{
+    Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
+};
 use agent_implement::domain::mapping::{Input, Mapping};
+use agent_implement::domain::reaping::{Badge, Rule};
 use agent_implement::domain::report::{FailureCode, Step, Usage};
 use agent_implement::domain::stage::Stage;
 use agent_implement::domain::time::Timestamp;
+use agent_implement::flow;
 use agent_implement::store::dedup::DedupEntry;
 use agent_implement::store::parked::Parked;
-use agent_implement::store::{dedup, jobs, ledger, mappings, outbox, parked, steps};
+use agent_implement::store::reaper::Action;
+use agent_implement::store::{
+    StoreResult, WriteTx, dedup, jobs, ledger, outbox, parked, reaper, steps,
+};
+use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::words::Words;
 use crate::api::job;
 use crate::world::{Engine, Making, World};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// Texts that strangers write.
-pub struct Words {
-    pub title: Box<dyn Fn(usize) -> String>,
-    pub name: &'static str,
-    pub log: String,
-}
+/// The run that is at work.
+pub const RUNNING: &str = "01M7A";
 
-/// Titles as teams write them.
-const TITLES: [&str; 12] = [
-    "Let customers reorder a past purchase",
-    "Round prices the same way in cart and invoice",
-    "Show delivery dates in the customer's time zone",
-    "Stop sending two confirmation mails",
-    "Export orders as CSV",
-    "Remember the chosen currency",
-    "Make search forgiving of typos",
-    "Rotate the signing keys without downtime",
-    "Explain why a coupon was refused",
-    "Load product pictures lazily",
-    "Keep the cart when somebody signs in",
-    "Warn before stock runs out",
-];
+/// The machine of another.
+pub const MACHINE: &str = "d8d4e33b";
 
-impl Words {
-    pub fn plain() -> Self {
-        Self {
-            title: Box::new(|n| TITLES[n % TITLES.len()].to_owned()),
-            name: "agent-01m7zf5d",
-            log: "$ cargo test\nrunning 42 tests\ntest cart::keeps_items ... ok\n".to_owned(),
-        }
-    }
-
-    /// Everything that text can do to a page that takes it for more than text.
-    pub fn hostile() -> Self {
-        Self {
-            title: Box::new(|n| match n % 6 {
-                0 => "<script>window.hacked=1</script>".to_owned(),
-                1 => "\"'><img src=x onerror=\"window.hacked=1\">".to_owned(),
-                2 => "abc \u{202e}gnp.exe\u{2066} \u{200b}x".to_owned(),
-                3 => "A".repeat(10 << 10),
-                4 => "👩‍👩‍👧‍👦🏳️‍🌈 𝕳𝖊𝖑𝖑𝖔 \u{0301}\u{0301}\u{0301}\u{0301}Z̷͙̈́a̴̢̎l̸̫̈́g̶̱̈́o̸͍͐".to_owned(),
-                _ => "${alert(1)} {{7*7}} </title><style>*{display:none}</style>".to_owned(),
-            }),
-            name: "<b onclick=\"hacked=1\">m</b>\u{202e}'\"&amp;",
-            log: format!(
-                "<script>window.hacked=1</script>\u{1b}[31mred\u{1b}[0m\n{}\n👾 \u{202e}",
-                "B".repeat(10 << 10)
-            ),
-        }
-    }
-}
-
-/// A world whose engine stands still, with one project.
+/// A world whose engine stands still, without a project.
 pub async fn bare() -> World {
     World::made(Making {
         mappings: Vec::new(),
@@ -85,32 +50,101 @@ pub async fn bare() -> World {
     .await
 }
 
-fn project(body: Value) -> Mapping {
-    let input = Input::read(body).unwrap();
-    input.validate(None, Timestamp::EPOCH).unwrap()
-}
-
-/// The projects of the furnished service.
-fn projects() -> Vec<Mapping> {
-    vec![
-        project(
-            json!({"teamKey": "SHOP", "owner": "acme", "repo": "shop", "defaultBranch": "main", "maxTurns": 80}),
-        ),
-        project(
-            json!({"teamKey": "PAY", "owner": "acme", "repo": "payments", "defaultBranch": "main", "provider": "cloud", "cloudRegion": "eu-central-1", "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml", "maxInProgressAiIssues": 5}),
-        ),
-        project(
-            json!({"teamKey": "OPS", "owner": "acme", "repo": "infrastructure", "defaultBranch": "trunk", "executionMode": "vm-machines", "ticketingProvider": "B", "ticketingConfig": {"kind": "B", "jql": "project = OPS", "repoFieldValue": "infrastructure"}, "paused": true}),
-        ),
-    ]
-}
-
 /// A world that is furnished.
 pub async fn furnished(words: &Words) -> World {
+    furnished_with(words, &[]).await
+}
+
+/// The same, with other flags.
+pub async fn furnished_with(words: &Words, flags: &[(&'static str, &str)]) -> World {
     let world = bare().await;
+    // What is stored here holds from the next start on.
+    let settings = json!({"vmSessionsApp": world.town.machines().app(), "vmSessionsRegion": "fra"});
+    world.post("/api/settings", settings).await;
+    let custom = world.dir().join("custom");
+    let mut all = vec![
+        ("--vm-sessions-region", "iad".to_owned()),
+        ("--reaper-dry-run", "true".to_owned()),
+        ("--custom-dir", custom.display().to_string()),
+    ];
+    all.extend(
+        flags
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned())),
+    );
+    let making = Making {
+        mappings: projects(),
+        hosts: true,
+        without: &["--vm-sessions-app"],
+        flags: all,
+        engine: Engine::by_hand(),
+        ..Making::default()
+    };
+    let world = world.restarted(making).await;
+    customize(&custom, words).unwrap();
+    let outdated = [(".github/workflows/agent-implement.yml", "name: old\n")];
+    let payments = world.town.github().repo("acme", "payments");
+    payments.seed(&outdated, "Begin").unwrap();
+    machines(&world, words);
+    secrets(&world).await;
+    fill(&world, words).await;
+    flow::reap::once(&world.app).await.unwrap();
+    world
+}
+
+/// The operator's own files: one instead of a built-in, one that does not load, one beside them.
+fn customize(root: &Path, words: &Words) -> std::io::Result<()> {
+    let own = root.join("steps").join(words.name);
+    let put = |file: &Path, text: &str| {
+        std::fs::create_dir_all(file.parent().unwrap())?;
+        std::fs::write(file, text)?;
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755))
+    };
+    put(&own, "#!/bin/sh\n")?;
+    put(&root.join("steps/verify"), "#!/bin/sh\n")?;
+    put(&root.join("notes.txt"), "ours\n")?;
+    let docs = json!({"id": "docs", "steps": [{"id": "write", "type": (words.title)(0)}]});
+    put(&root.join("pipelines/docs.yml"), &docs.to_string())
+}
+
+/// One at each host: of a run, and of a run that nobody knows any more.
+fn machines(world: &World, words: &Words) {
+    let stamps = |job| {
+        [
+            ("agent_implement_purpose", "session"),
+            ("agent_implement_instance", world.app.sessions.instance()),
+            ("agent_implement_dispatch", job),
+            ("agent_implement_issue", "OPS-103"),
+            ("agent_implement_team", "OPS"),
+            ("agent_implement_repo", "acme/infrastructure"),
+        ]
+    };
+    let fly = world.town.machines();
+    fly.plant(MACHINE, words.name, &stamps("01M7C"));
+    let docker = world.town.docker();
+    docker.plant("5f2c", "agent-local", &stamps("01M5A"));
+}
+
+async fn secrets(world: &World) {
+    for (path, name) in [
+        ("/api/global-secrets", "NPM_TOKEN"),
+        ("/api/global-secrets", "SENTRY_DSN"),
+        ("/api/mappings/SHOP/secrets", "STRIPE_KEY"),
+    ] {
+        let secret = json!({"name": name, "value": "hush"});
+        let (status, said) = world.ask(Method::POST, path, Some(secret)).await;
+        assert_eq!(status, 200, "{said}");
+    }
+}
+
+/// What the service would have come to know.
+async fn fill(world: &World, words: &Words) {
     let now = world.app.now();
     let ago = move |seconds: u64| Timestamp::from_millis(now.as_millis() - seconds * 1000);
-    let issue = |n: usize| issue(n, (words.title)(n));
+    let issue = |n: usize| IssueRef {
+        url: format!("{}{}", words.place, issue(n, String::new()).key),
+        ..issue(n, (words.title)(n))
+    };
     let jobs = history(&issue, &ago);
     let sights = sights(&issue, now);
     let ledgered: Vec<(IssueRef, Decision)> = sights
@@ -122,54 +156,97 @@ pub async fn furnished(words: &Words) -> World {
         .app
         .sightings
         .count(|_| [("SHOP".into(), 2), ("PAY".into(), 5)].into());
-    let running = jobs[0].id.clone();
     let steps = steps_of(&ago, words);
-    let (parked_issue, held) = (issue(7), issue(3));
-    world
-        .app
-        .store
-        .write(move |tx| {
-            for mapping in projects() {
-                mappings::put(tx, &mapping)?;
-            }
-            for job in &jobs {
-                jobs::put(tx, job)?;
-            }
-            for (order, step) in steps.iter().enumerate() {
-                steps::put(tx, &running, step, order as u64)?;
-            }
-            for (issue, decision) in &ledgered {
-                ledger::record(tx, issue, decision)?;
-            }
-            let entry = DedupEntry {
-                issue: held.clone(),
-                dispatched_at: ago(2 * HOUR),
-            };
-            dedup::put(tx, &entry)?;
-            let kept = Parked {
-                issue: parked_issue.clone(),
-                repo: agent_implement::domain::ids::Repo::new("acme", "shop"),
-                phase: Phase::Implementation,
-                failures: 3,
-                last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
-                parked_at: ago(5 * HOUR),
-            };
-            parked::park(tx, &kept)?;
-            bury(tx, now)
-        })
-        .await
-        .unwrap();
-    world.app.tails.add(&JobId::from("01M7A"), &words.log);
-    world
+    let reaped = reaped(&ago, words);
+    let held = DedupEntry {
+        issue: issue(3),
+        dispatched_at: ago(2 * HOUR),
+    };
+    let parked = Parked {
+        issue: issue(7),
+        repo: Repo::new("acme", "shop"),
+        phase: Phase::Implementation,
+        failures: 3,
+        last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
+        parked_at: ago(5 * HOUR),
+    };
+    let stored = world.app.store.write(move |tx| {
+        for job in &jobs {
+            jobs::put(tx, job)?;
+        }
+        for (order, step) in steps.iter().enumerate() {
+            steps::put(tx, &RUNNING.into(), step, order as u64)?;
+        }
+        for (issue, decision) in &ledgered {
+            ledger::record(tx, issue, decision)?;
+        }
+        for action in &reaped {
+            reaper::note(tx, action)?;
+        }
+        dedup::put(tx, &held)?;
+        parked::park(tx, &parked)?;
+        bury(tx, "Implementation finished", now)?;
+        bury(tx, "Planning finished", now)
+    });
+    stored.await.unwrap();
+    world.app.tails.add(&RUNNING.into(), &words.log);
+}
+
+/// What the reaper did, and would have done.
+fn reaped(ago: &dyn Fn(u64) -> Timestamp, words: &Words) -> [Action; 2] {
+    let orphan = Action {
+        at: ago(MINUTE),
+        rule: Rule::Orphan,
+        machine_id: words.name.to_owned(),
+        tenant: Some("SHOP".into()),
+        issue: Some("SHOP-104".into()),
+        age_seconds: 412,
+        badge: Badge::DryRun,
+    };
+    let leftover = Action {
+        at: ago(HOUR),
+        rule: Rule::StaleTerminalJob,
+        machine_id: "148e2d".to_owned(),
+        badge: Badge::Destroyed,
+        ..orphan.clone()
+    };
+    [orphan, leftover]
+}
+
+fn project(body: Value) -> Mapping {
+    let input = Input::read(body).unwrap();
+    input.validate(None, Timestamp::EPOCH).unwrap()
+}
+
+/// The projects of the furnished service.
+fn projects() -> Vec<Mapping> {
+    let with = |body: Value| {
+        let mut whole = json!({"owner": "acme", "defaultBranch": "main"});
+        let body = body.as_object().unwrap().clone();
+        whole.as_object_mut().unwrap().extend(body);
+        project(whole)
+    };
+    vec![
+        with(json!({"teamKey": "SHOP", "repo": "shop", "maxTurns": 80})),
+        with(json!({
+            "teamKey": "PAY", "repo": "payments", "provider": "cloud", "cloudRegion": "eu-central-1",
+            "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml", "maxInProgressAiIssues": 5,
+        })),
+        Mapping {
+            paused: true,
+            ..with(json!({
+                "teamKey": "OPS", "repo": "infrastructure", "executionMode": "vm-machines",
+                "ticketingProvider": "B",
+                "ticketingConfig": {"kind": "B", "jql": "project = OPS", "repoFieldValue": "infrastructure"},
+            }))
+        },
+    ]
 }
 
 /// One delivery that was given up.
-fn bury(
-    tx: &agent_implement::store::WriteTx<'_>,
-    now: Timestamp,
-) -> agent_implement::store::StoreResult<()> {
+fn bury(tx: &WriteTx<'_>, title: &str, now: Timestamp) -> StoreResult<()> {
     let message = ChatMessage {
-        title: "Implementation finished".into(),
+        title: title.into(),
         ..ChatMessage::default()
     };
     outbox::push(tx, &Effect::Chat { message }, now)?;
@@ -196,14 +273,25 @@ fn issue(n: usize, title: String) -> IssueRef {
 /// Two days of runs, the latest at work.
 fn history(issue: &dyn Fn(usize) -> IssueRef, ago: &dyn Fn(u64) -> Timestamp) -> Vec<Job> {
     let mut all = vec![run(0, issue(0), ago(4 * MINUTE), JobState::Running, ago)];
-    all[0].id = "01M7A".into();
-    all[0].group = "01M7A".into();
+    all[0].id = RUNNING.into();
+    all[0].group = RUNNING.into();
     all[0].finished_at = None;
     let mut dispatched = run(1, issue(1), ago(MINUTE), JobState::Dispatched, ago);
     dispatched.kind = JobKind::Planning;
     dispatched.finished_at = None;
     all.push(dispatched);
-    for n in 2..40 {
+    let machine = RunHandle::Machine {
+        id: MACHINE.into(),
+        log_url: None,
+    };
+    all.push(Job {
+        id: "01M7C".into(),
+        runner: RunnerKind::Vm,
+        run: Some(machine),
+        finished_at: None,
+        ..run(3, issue(3), ago(38 * MINUTE), JobState::Running, ago)
+    });
+    for n in 4..40 {
         let state = match n % 9 {
             2 => JobState::Failed {
                 code: Some(FailureCode::SensitiveFilesBlocked),
@@ -395,73 +483,4 @@ pub async fn crowded() -> World {
         .write(move |tx| runs.iter().try_for_each(|job| jobs::put(tx, job)));
     stored.await.unwrap();
     world
-}
-
-/// What the service answers where this world has nothing to answer from, in the bodies it promises.
-pub fn answers(words: &Words) -> Value {
-    let (title, name) = ((words.title)(0), words.name);
-    let at = "2026-11-20T10:00:00.000Z";
-    json!({
-        "GET /api/pulls": {"pulls": [
-            {"prUrl": "https://github.test/acme/shop/pull/180", "prNumber": 180, "repo": name, "teamKey": "SHOP", "issueIdentifier": "SHOP-100", "issueTitle": title, "issueUrl": "https://linear.test/SHOP-100", "jobStatus": "running", "iterations": 2, "lastDispatchedAt": at, "jobId": "01M7A", "draft": false},
-            {"prUrl": "javascript:hacked=1", "prNumber": 181, "repo": "acme/payments", "teamKey": "PAY", "issueIdentifier": "PAY-101", "issueTitle": title, "issueUrl": "javascript:hacked=1", "jobStatus": "review_failed", "iterations": 4, "lastDispatchedAt": at, "jobId": "01M68995", "draft": true},
-        ]},
-        "GET /api/sessions": [
-            {"machineId": "d8d4e33b", "name": name, "kind": "vm", "state": "started", "region": "iad", "createdAt": at, "uptimeSeconds": 2291, "issueIdentifier": "OPS-103", "repo": "acme/infrastructure", "jobId": "01M7A"},
-            {"machineId": "5f2c", "name": "agent-local", "kind": "local", "state": "starting", "region": null, "createdAt": at, "uptimeSeconds": 4},
-        ],
-        "DELETE /api/sessions/d8d4e33b": {"destroyed": true},
-        "GET /api/reaper/summary": {"total24h": 4, "byRule": {"orphan": 1, "stale-terminal-job": 3, "max-age-exceeded": 0, "issue-terminal": 0}, "lastSweepAt": at, "dryRun": true},
-        "GET /api/reaper/recent?limit=100": [
-            {"at": at, "rule": "orphan", "machineId": name, "tenant": "SHOP", "issueIdentifier": "SHOP-104", "ageSeconds": 412, "badge": "dry-run"},
-            {"at": "2026-11-20T09:00:00.000Z", "rule": "stale-terminal-job", "machineId": "m2", "tenant": "OPS", "issueIdentifier": null, "ageSeconds": 900, "badge": "destroyed"},
-        ],
-        "GET /api/runner-mode": {"mode": "default", "source": "default", "stored": null, "ineligible": [{"teamKey": "OPS", "reason": "VM sessions are not configured."}]},
-        "POST /api/runner-mode": {"mode": "vm", "source": "stored", "stored": "vm", "ineligible": []},
-        "GET /api/settings": {"vmSessionsApp": {"runtimeValue": "agent-sessions", "storedValue": "agent-sessions", "envValue": null, "overriddenByEnv": false}, "vmSessionsRegion": {"runtimeValue": "iad", "storedValue": "fra", "envValue": "iad", "overriddenByEnv": true}, "restartRequired": true},
-        "POST /api/settings": {"vmSessionsApp": {"runtimeValue": "agent-sessions", "storedValue": "new-app", "envValue": null, "overriddenByEnv": false}, "vmSessionsRegion": {"runtimeValue": "iad", "storedValue": "fra", "envValue": "iad", "overriddenByEnv": true}, "restartRequired": true},
-        "GET /api/global-secrets": [{"name": "NPM_TOKEN", "updatedAt": at}, {"name": "SENTRY_DSN", "updatedAt": at}],
-        "GET /api/mappings/SHOP/secrets": [{"name": "STRIPE_KEY", "updatedAt": at}],
-        "POST /api/mappings/SHOP/secrets": {"name": "NEW_ONE"},
-        "DELETE /api/mappings/SHOP/secrets/STRIPE_KEY": {"deleted": true},
-        "GET /api/audit?limit=200": [
-            {"at": at, "actor": "admin", "action": "mapping.updated", "target": "SHOP", "detail": title},
-            {"at": "2026-11-20T09:00:00.000Z", "actor": "service", "action": "run.dispatched", "target": name, "detail": {"runner": "ci"}},
-        ],
-        "GET /api/customizations": {"root": "/etc/agent-implement/custom", "customizations": [
-            {"path": format!("steps/{name}"), "category": "step", "status": "override", "upstreamPath": "steps/verify", "size": 2310, "modifiedAt": at},
-            {"path": "pipelines/docs.yml", "category": "pipeline", "status": "additive", "upstreamPath": null, "size": 240, "modifiedAt": at},
-            {"path": "notes.txt", "category": "other", "status": null, "upstreamPath": null, "size": 12, "modifiedAt": at},
-        ]},
-        "GET /api/pipelines-steps": {
-            "pipelines": [
-                {"id": "autonomous", "file": "src/pipeline/definitions/autonomous.yml", "status": "built-in", "error": null, "steps": [{"id": "clone", "type": "clone", "module": null, "status": "built-in"}, {"id": "install", "type": "install", "module": null, "status": "built-in"}, {"id": "verify", "type": "verify", "module": "custom/steps/verify", "status": "override"}]},
-                {"id": "docs", "file": "custom/pipelines/docs.yml", "status": "additive", "error": title, "steps": []},
-            ],
-            "steps": [{"id": "clone", "builtinPath": "src/pipeline/steps/clone.rs", "customPath": null, "status": "built-in"}, {"id": "verify", "builtinPath": "src/pipeline/steps/verify.rs", "customPath": "custom/steps/verify", "status": "override"}],
-        },
-        "GET /api/admin/template-status": [
-            {"teamKey": "SHOP", "owner": "acme", "repo": "shop", "planning": "current", "implementation": "current", "files": []},
-            {"teamKey": "PAY", "owner": "acme", "repo": "payments", "planning": "missing", "implementation": "stale", "files": []},
-            {"teamKey": "OPS", "owner": "acme", "repo": "infrastructure", "planning": "error", "implementation": "error", "files": [], "error": "GitHub answered 404"},
-        ],
-        "POST /api/mappings/SHOP/sync-workflows": {"status": "pr-opened", "targetRepo": "acme/shop", "baseBranch": "main", "syncBranch": "agent-implement/sync-workflows", "changedFiles": [".github/workflows/agent-implement.yml"], "prNumber": 41, "prUrl": "https://github.test/acme/shop/pull/41"},
-        "POST /api/outbox/1/retry": {"retried": true},
-    })
-}
-
-/// The same of a service that nobody has used yet.
-pub fn nothing() -> Value {
-    let mut answers = answers(&Words::plain());
-    let pieces = answers.as_object_mut().unwrap();
-    for (name, answer) in pieces.iter_mut() {
-        match name.as_str() {
-            "GET /api/pulls" => *answer = json!({"pulls": []}),
-            "GET /api/customizations" => answer["customizations"] = json!([]),
-            "GET /api/pipelines-steps" => *answer = json!({"pipelines": [], "steps": []}),
-            _ if answer.is_array() => *answer = json!([]),
-            _ => {}
-        }
-    }
-    answers
 }

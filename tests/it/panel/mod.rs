@@ -9,13 +9,19 @@ mod live;
 mod looks;
 mod screenshots;
 mod stepper;
+mod words;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use std::time::Duration;
+
+use agent_implement::flow;
+use serde_json::json;
+use tokio::task::JoinHandle;
 
 use crate::api::ACCESS_CODE;
+use crate::world::World;
 use browser::Browser;
 
 /// Every panel: its address, and its title.
@@ -37,33 +43,28 @@ const PANELS: [(&str, &str); 15] = [
     ("customizations", "Customizations"),
 ];
 
-/// Answers some questions of the panel in the service's place, in the bodies that the service
-/// promises: `"GET /api/sessions": {…}`, with `{"refused", "body"}` for a refusal. What it was asked is
-/// kept in `asked`.
-const STAND_IN: &str = r#"
-const answers = ARGUMENTS;
-const ask = window.fetch;
-window.asked = [];
-window.fetch = async (path, init = {}) => {
-  const name = `${init.method ?? "GET"} ${path}`;
-  if (!(name in answers)) return ask(path, init);
-  window.asked.push([name, init.body ? JSON.parse(init.body) : null]);
-  const { refused: status = 200, body = answers[name] } = answers[name]?.refused ? answers[name] : {};
-  return new Response(JSON.stringify(body), { status, headers: { "content-type": "application/json" } });
-};
-"#;
+/// Delivers what the panel makes a world owe whose engine stands still, until it is dropped.
+struct Deliveries(JoinHandle<()>);
+
+impl Deliveries {
+    fn of(world: &World) -> Self {
+        let app = world.app.clone();
+        Self(tokio::spawn(async move {
+            loop {
+                flow::deliver::drain(&app).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 impl Browser {
-    /// Puts answers in the service's place, on every page from now on.
-    async fn stand_in(&self, answers: &Value) {
-        let source = STAND_IN.replace("ARGUMENTS", &answers.to_string());
-        self.tools(
-            "Page.addScriptToEvaluateOnNewDocument",
-            json!({ "source": source }),
-        )
-        .await;
-    }
-
     /// Opens a view and signs in where that is asked for.
     async fn enter(&self, address: &str, view: &str) {
         self.go(&format!("{address}/admin/{view}")).await;
