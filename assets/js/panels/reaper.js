@@ -17,10 +17,10 @@ export const view = ({ main, recent }) => [
 		id: "reaper", label: "reaper actions", rows: recent ?? [], key: (row) => `${row.at} ${row.machineId} ${row.rule}`, filter: true,
 		columns: [
 			col("Machine", "", (row) => `${row.machineId} ${row.tenant ?? ""}`, (row) => two(h("code", {}, row.machineId), row.tenant)),
-			col("Rule", "m", (row) => name(RULES, row.rule)),
+			col("Rule", "m sm", (row) => name(RULES, row.rule)),
 			col("Issue", "s sm", "issueIdentifier"),
 			col("Age", "s md right", "ageSeconds", (row) => duration(row.ageSeconds * 1000)),
-			col("Action", "s", "badge", (row) => badge(row.badge)),
+			col("Action", "m", "badge", (row) => badge(row.badge)),
 			col("When", "s sm right", "at", (row) => ago(row.at)),
 		],
 		empty: ["Nothing was destroyed", "Sessions end by themselves; the reaper takes only what is left over."],
