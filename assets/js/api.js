@@ -32,13 +32,9 @@ export async function signOut() {
 	}
 }
 
-/** @param {string} path */
 export const get = (path) => ask("GET", path);
-/** @param {string} path */
 export const post = (path, body = {}) => ask("POST", path, body);
-/** @param {string} path */
 export const patch = (path, body) => ask("PATCH", path, body);
-/** @param {string} path */
 export const remove = (path) => ask("DELETE", path);
 
 /** What belongs to a project. @param {string} team @param {string} [what] */
@@ -70,7 +66,6 @@ export function request(path, init = {}) {
 	return fetch(path, { ...init, headers });
 }
 
-/** @param {string} method @param {string} path */
 async function ask(method, path, body = /** @type {any} */ (undefined)) {
 	/** @type {Response} */
 	let answer;

@@ -13,7 +13,7 @@ const LIVE = ["value", "checked", "disabled"];
 
 /**
  * An element. Props: `class`, `key`, `style` (object), `on<event>`, properties of form controls, and
- * attributes; false and null leave one out.
+ * attributes; false and null leave one out. A button submits nothing unless it says so.
  * @param {string} tag @param {Props | null} [props] @param {...Child} children
  * @returns {any}
  */
@@ -29,6 +29,7 @@ export function s(tag, props, ...children) {
 /** @param {Props | null | undefined} props @param {Child[]} children */
 function dress(el, props, children) {
 	add(el, children);
+	if (el.nodeName === "BUTTON") el.setAttribute("type", "button");
 	for (const [name, value] of Object.entries(props ?? {})) {
 		if (value === null || value === undefined || value === false) continue;
 		if (name.startsWith("on")) {

@@ -12,7 +12,6 @@ export function here() {
 	return { panel: panel || "overview", rest, query: new URLSearchParams(location.search) };
 }
 
-/** @param {string} part */
 function decode(part) {
 	try {
 		return decodeURIComponent(part);

@@ -128,7 +128,6 @@ async function reload(mine = current) {
 	try {
 		const data = await mine.mod.load(mine.rest);
 		if (mine !== current) return;
-		performance.mark(`data:${mine.name}`);
 		[mine.data, mine.error, mine.failedSince, mine.loading] = [data, null, null, false];
 	} catch (error) {
 		if (mine !== current) return;
@@ -183,11 +182,11 @@ function top() {
 		if (opened) $(root, "nav.side a")?.focus();
 	};
 	return h("header", { class: "top" },
-		h("button", { type: "button", class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": "false", onclick: toggle }, icon("menu")),
+		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": "false", onclick: toggle }, icon("menu")),
 		h("span", { class: `live ${tone}`, title, role: "status" }, text),
 		h("span", { class: "grow" }),
 		themeSwitch(),
-		h("button", { type: "button", class: "button ghost", onclick: () => busy(leave) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
+		h("button", { class: "button ghost", onclick: () => busy(leave) }, icon("leave"), h("span", { class: "wide-only" }, "Sign out")));
 }
 
 async function leave() {
@@ -206,7 +205,7 @@ function themeSwitch() {
 		localStorage.setItem("theme", next);
 		draw();
 	};
-	return h("button", { type: "button", class: "button ghost icon-only", "aria-label": title, title, onclick: change }, icon({ auto: "auto", light: "sun", dark: "moon" }[now]));
+	return h("button", { class: "button ghost icon-only", "aria-label": title, title, onclick: change }, icon({ auto: "auto", light: "sun", dark: "moon" }[now]));
 }
 
 function main() {

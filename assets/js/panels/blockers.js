@@ -26,6 +26,7 @@ function release(row, ctx) {
 		case "parked": return unpark(row, ctx);
 		case "no-mapping": return link(to("projects/new"), "Add project");
 		case "concurrency": return link(aside("edit", teamKey), "Raise cap");
+		case "budget": return link(aside("edit", teamKey), "Raise budget");
 		default: return null;
 	}
 }

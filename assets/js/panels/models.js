@@ -1,9 +1,9 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { col, table } from "../parts/table.js";
-import { section, tile, two } from "../parts/ui.js";
+import { newProject, projectName, section, tile, two } from "../parts/ui.js";
 import { EXECUTION, PROVIDERS, count, name } from "../parts/words.js";
-import { aside, to } from "../router.js";
+import { aside } from "../router.js";
 
 export const about = "Who serves the model of each project, and how much a run may use.";
 
@@ -23,13 +23,13 @@ export const view = (rows) => [
 	section("Projects", {}, table({
 		id: "models", label: "projects", rows, key: (row) => row.teamKey, filter: true, href: (row) => aside("edit", row.teamKey),
 		columns: [
-			col("Project", "", (row) => `${row.teamKey} ${row.owner}/${row.repo}`, (row) => two(row.teamKey, `${row.owner}/${row.repo}`)),
+			col("Project", "", projectName, (row) => two(row.teamKey, `${row.owner}/${row.repo}`)),
 			col("Provider", "m", (row) => `${name(PROVIDERS, row.provider)} ${row.cloudRegion ?? ""}`, (row) => two(name(PROVIDERS, row.provider), row.cloudRegion)),
 			col("Runner", "m md", (row) => name(EXECUTION, row.executionMode)),
 			cap("Turns", "maxTurns", () => 50),
 			cap("Iterations", "maxIterations", (row) => (row.provider === "cloud" ? 2 : 3)),
 			cap("Minutes", "maxJobMinutes", () => 90),
 		],
-		empty: ["No projects yet", "Each project chooses its provider.", h("a", { class: "button primary", href: to("projects/new") }, "New project")],
+		empty: ["No projects yet", "Each project chooses its provider.", newProject()],
 	})),
 ];

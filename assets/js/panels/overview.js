@@ -2,8 +2,9 @@ import { gather, post } from "../api.js";
 import { h } from "../dom.js";
 import { runChart } from "../parts/chart.js";
 import { deleteButton } from "../parts/dialog.js";
+import { costOf } from "../parts/job.js";
 import { ago, span } from "../parts/time.js";
-import { badge, button, connections, dim, empty, meter, notice, rows, section, tile, toast, two } from "../parts/ui.js";
+import { badge, button, connections, dim, empty, meter, newProject, notice, rows, section, tile, toast, two } from "../parts/ui.js";
 import { CONNECTIONS, KINDS, REASONS, count, hasFailed, isActive, money, name } from "../parts/words.js";
 import { aside, to } from "../router.js";
 import { pollNow } from "./issues.js";
@@ -27,16 +28,15 @@ export function view({ main: log, blockers, config, outbox, health, mappings, fa
 	const checks = config?.checks ?? [];
 	const troubled = checks.filter((one) => ["error", "limited"].includes(one.status));
 	const { pending = [], dead = [] } = outbox ?? {};
-	const cost = today.reduce((sum, job) => sum + (job.usage?.costUsd ?? 0), 0);
 	const teams = new Set(running.map((job) => job.teamKey)).size;
 	return [
 		failed.map((text) => notice("warn", text)),
 		health?.status === "degraded" && notice("bad", h("b", {}, "The service is degraded. "), health.reasons?.join(", ")),
-		mappings && !Object.keys(mappings).length && empty("Connect your first project", "A project says which tickets become pull requests of which repository.", h("a", { class: "button primary", href: to("projects/new") }, "New project")),
+		mappings && !Object.keys(mappings).length && empty("Connect your first project", "A project says which tickets become pull requests of which repository.", newProject()),
 		h("div", { class: "tiles" },
 			tile("Running", running.length, teams ? `in ${count(teams, "project")}` : "Nothing runs", teams ? "run" : "", to("pipelines")),
 			tile("Waiting", blockers ? waiting.length : "–", waiting.length ? reasons(blockers.totals.byReason) : "No issue waits", waiting.length ? "warn" : "", to("blockers")),
-			tile("Failed in 24 h", bad.length, today.length ? `of ${count(today.length, "run")}, ${money(cost)}` : "No runs yet", bad.length ? "bad" : "", to("pipelines")),
+			tile("Failed in 24 h", bad.length, today.length ? `of ${count(today.length, "run")}, ${money(costOf(today))}` : "No runs yet", bad.length ? "bad" : "", to("pipelines")),
 			tile("Connections", config ? troubled.length || "OK" : "–", troubled.map((one) => name(CONNECTIONS, one.name)).join(", ") || "Nothing is limited or down", troubled.length ? "bad" : "ok", to("settings"))),
 		dead.length + pending.length > 0 && section("Deliveries", { note: `${pending.length} under way, ${dead.length} given up`, key: "deliveries" }, rows([...dead, ...pending].slice(0, 50), (one) => errand(one, dead.includes(one), ctx))),
 		section("Runs of the last 24 hours", {}, runChart(today)),

@@ -1,4 +1,5 @@
 import { get } from "../api.js";
+import { costOf } from "../parts/job.js";
 import { col, table } from "../parts/table.js";
 import { ago, span } from "../parts/time.js";
 import { badge, dim, external, issueName, issueText, two } from "../parts/ui.js";
@@ -19,8 +20,6 @@ export async function load() {
 	return [...groups.values()];
 }
 
-const cost = (row) => row.jobs.reduce((sum, job) => sum + (job.usage?.costUsd ?? 0), 0);
-
 /** How both halves of a job stand. */
 const halves = ({ planningStatus, implementationStatus, kind }) => {
 	const implementing = implementationStatus ? `Implementation ${say(implementationStatus).toLowerCase()}` : name(KINDS, kind);
@@ -37,7 +36,7 @@ export const view = (rows) => table({
 		col("Repository", "m sm", (row) => `${row.repo} ${row.teamKey}`, (row) => two(row.repo, row.teamKey)),
 		col("Runner", "m md", (row) => `${name(RUNNERS, row.runner)} ${row.sessionImage ?? ""}`, (row) => two(`${name(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""}`, row.sessionImage)),
 		col("PR", "xs sm", (row) => row.prNumber, (row) => (row.prUrl ? external(row.prUrl, `#${row.prNumber}`) : dim("–"))),
-		col("Cost", "xs md right", cost, (row) => money(cost(row) || null)),
+		col("Cost", "xs md right", (row) => costOf(row.jobs), (row) => money(costOf(row.jobs) || null)),
 		col("Time", "s right", (row) => row.reservedAt, (row) => two(isActive(row) ? span(row.reservedAt) : span(row.startedAt ?? row.reservedAt, row.finishedAt), ago(row.reservedAt))),
 	],
 	empty: ["No dispatches yet", "Flag an issue and its run appears here, live from the first second."],

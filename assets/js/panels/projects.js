@@ -4,18 +4,16 @@ import { askToDelete, menu } from "../parts/dialog.js";
 import { stepper } from "../parts/stepper.js";
 import { syncWorkflows } from "../parts/sync.js";
 import { col, table } from "../parts/table.js";
-import { badge, button, dim, meter, notice, toast, two } from "../parts/ui.js";
-import { EXECUTION, PROVIDERS, SYSTEMS, name } from "../parts/words.js";
+import { badge, button, dim, meter, newProject, notice, projectName, toast, two } from "../parts/ui.js";
+import { EXECUTION, PROVIDERS, SYSTEMS, money, name } from "../parts/words.js";
 import { aside, go, to } from "../router.js";
 
 export const about = "Which tickets become pull requests of which repository.";
 export const watch = ["poll"];
 
-export const load = async ([page]) => page === "new" ? { isNew: true } : gather("/api/mappings", { issues: "/api/issues", templates: "/api/admin/template-status" });
+export const load = async ([page]) => page === "new" ? { isNew: true } : gather("/api/mappings", { issues: "/api/issues", templates: "/api/admin/template-status", usage: "/api/usage" });
 
-const NEW = () => h("a", { class: "button primary", href: to("projects/new") }, "New project");
-
-export const actions = ({ isNew }) => isNew ? h("a", { class: "button", href: to("projects") }, "Back to projects") : NEW();
+export const actions = ({ isNew }) => isNew ? h("a", { class: "button", href: to("projects") }, "Back to projects") : newProject();
 
 function actionsOf({ teamKey, paused, owner, repo }, { reload }) {
 	const path = ofProject(teamKey);
@@ -47,25 +45,28 @@ function templateOf(templates, row) {
 	return h("span", { title: found.error ?? "" }, badge(["error", "missing", "stale"].find((word) => parts.includes(word)) ?? "current"));
 }
 
-export function view({ isNew, main, issues, templates, failed }, ctx) {
+export function view({ isNew, main, issues, templates, usage, failed }, ctx) {
 	if (isNew) return stepper();
 	const used = (row) => issues?.inProgressCountsByTeam[row.teamKey] ?? 0;
 	const slots = (row) => `${used(row)} of ${row.maxInProgressAiIssues}`;
+	const spent = (row) => usage?.mappings.find((one) => one.teamKey === row.teamKey)?.costUsd ?? 0;
+	const budget = (row) => row.budgetUsd ? `${money(spent(row))} of ${money(row.budgetUsd)}` : money(spent(row));
 	return [
 		failed.map((text) => notice("warn", text)),
 		table({
 			id: "projects", label: "projects", rows: Object.values(main), key: (row) => row.teamKey, filter: true, href: (row) => aside("edit", row.teamKey),
 			chips: [["Paused", (row) => row.paused], ["With planning", (row) => row.planningEnabled]],
 			columns: [
-				col("Project", "", (row) => `${row.teamKey} ${row.owner}/${row.repo}`, (row) => two([row.teamKey, row.paused && h("span", { class: "badge inline" }, "Paused")], `${row.owner}/${row.repo}`)),
+				col("Project", "", projectName, (row) => two([row.teamKey, row.paused && h("span", { class: "badge inline" }, "Paused")], `${row.owner}/${row.repo}`)),
 				col("Tickets", "s md", (row) => name(SYSTEMS, row.ticketingProvider)),
 				col("Runner", "m sm", (row) => name(EXECUTION, row.executionMode), (row) => two(name(EXECUTION, row.executionMode), row.planningEnabled && "with planning")),
 				col("Provider", "m md", (row) => name(PROVIDERS, row.provider), (row) => two(name(PROVIDERS, row.provider), row.cloudRegion)),
 				col("In progress", "s", used, (row) => h("span", { class: "num" }, slots(row), meter(used(row), row.maxInProgressAiIssues, `${slots(row)} in progress`))),
+				col("This month", "m md", spent, (row) => h("span", { class: "num" }, budget(row), row.budgetUsd && meter(spent(row), row.budgetUsd, `${budget(row)} spent`))),
 				col("Workflows", "s md", null, (row) => templateOf(templates, row)),
 			],
 			actions: (row) => actionsOf(row, ctx),
-			empty: ["No projects yet", "A project maps a Linear team or a Jira query to a repository.", NEW()],
+			empty: ["No projects yet", "A project maps a Linear team or a Jira query to a repository.", newProject()],
 		}),
 	];
 }

@@ -42,7 +42,7 @@ export function view({ main: mode, config, log }, ctx) {
 		fromEnv && notice("warn", h("b", {}, "RUNNER_MODE is set in the environment. "), `The mode in force is “${mode.mode}”. What you choose here is stored and takes effect when the variable is unset.`),
 		section("Runner mode", { note: ["In force: ", h("b", {}, MODES.find(([one]) => one === mode.mode)?.[1] ?? mode.mode)] },
 			h("div", { class: "cards", role: "group", "aria-label": "Runner mode" }, MODES.map(([value, label, text]) =>
-				h("button", { type: "button", key: value, class: "card-choice", "aria-pressed": String(chosen === value), "data-mode": value, onclick: () => chosen !== value && choose(value, label, ctx) },
+				h("button", { key: value, class: "card-choice", "aria-pressed": String(chosen === value), "data-mode": value, onclick: () => chosen !== value && choose(value, label, ctx) },
 					h("span", { class: "card-text" }, h("b", {}, label), h("span", {}, text)))))),
 		mode.ineligible?.length > 0 && section("Projects that cannot run in this mode", {}, rows(mode.ineligible, (one) => h("li", { key: one.teamKey }, h("b", {}, one.teamKey), h("span", { class: "muted grow" }, one.reason)))),
 		section("Runners", {}, rows(Object.entries(RUNNERS), ([kind, label]) => {

@@ -18,7 +18,7 @@ export function open({ title, kind = "modal", onClose }) {
 	const head = h("h2", { id, tabindex: "-1", autofocus: kind === "drawer" });
 	const body = h("div", { class: "dialog-body" });
 	const foot = h("div", { class: "dialog-foot" });
-	const shut = h("button", { type: "button", class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
+	const shut = h("button", { class: "button ghost icon-only", "aria-label": "Close", onclick: () => el.close() }, icon("close"));
 	el.append(h("div", { class: "dialog-head" }, head, shut), body, foot);
 	el.addEventListener("close", () => {
 		el.remove();
@@ -54,8 +54,8 @@ export function confirm({ title, text, action, run }) {
 		dialog.close();
 	});
 	dialog.show(h("p", {}, text), [
-		h("button", { type: "button", class: "button", autofocus: true, onclick: dialog.close }, "Cancel"),
-		h("button", { type: "button", class: "button danger", onclick: go }, action),
+		h("button", { class: "button", autofocus: true, onclick: dialog.close }, "Cancel"),
+		h("button", { class: "button danger", onclick: go }, action),
 	]);
 	$(dialog.el, "[autofocus]").focus();
 }
@@ -92,7 +92,7 @@ export function menu(label, items) {
 				from.focus();
 				busy(item.run);
 			};
-			list.append(h("button", { type: "button", role: "menuitem", class: item.danger ? "danger" : "", onclick: run }, item.label));
+			list.append(h("button", { role: "menuitem", class: item.danger ? "danger" : "", onclick: run }, item.label));
 		}
 		list.addEventListener("keydown", move);
 		list.addEventListener("toggle", (change) => {
@@ -107,7 +107,7 @@ export function menu(label, items) {
 		list.style.top = `${below ? box.bottom + 4 : box.top - 4 - list.offsetHeight}px`;
 		list.querySelector("button")?.focus();
 	};
-	return h("button", { type: "button", class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon("more"));
+	return h("button", { class: "button ghost icon-only", "aria-haspopup": "menu", "aria-label": label, title: label, onclick: toggle }, icon("more"));
 }
 
 /** @param {KeyboardEvent} event */

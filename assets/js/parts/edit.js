@@ -53,7 +53,7 @@ function edit(dialog, mapping) {
 		};
 		const parts = PARTS.map(([part, title]) => h("fieldset", { class: "form-part", key: part }, h("legend", {}, title), h("div", { class: "form-grid" }, FIELDS[part](values).map(one))));
 		dialog.show(h("form", { id: "edit-form", onsubmit: save, novalidate: true }, error.text && !placed && h("p", { class: "error", role: "alert" }, error.text), parts), [
-			h("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
+			h("button", { class: "button", onclick: () => dialog.close() }, "Cancel"),
 			h("button", { type: "submit", form: "edit-form", class: "button primary" }, "Save"),
 		]);
 	};

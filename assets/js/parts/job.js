@@ -75,9 +75,12 @@ function view({ job, steps, log }, attempts, reload) {
 		(log || active) && section("Log", { note: active ? "live, the last lines" : "the last lines" },
 			h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "Nothing yet.")),
 		section("Facts", {}, facts(rows(job))),
-		attempts.length > 1 && section("All runs of this issue", {}, runs(attempts, job.id)),
+		attempts.length > 1 && section("All runs of this issue", { note: money(costOf(attempts)) }, runs(attempts, job.id)),
 	];
 }
+
+/** What runs have cost. */
+export const costOf = (jobs) => jobs.reduce((sum, job) => sum + (job.usage?.costUsd ?? 0), 0);
 
 /** Runs, newest first, each leading to itself. */
 export const runs = (jobs, current) => h("ol", { class: "entries" }, jobs.map((one) =>

@@ -10,7 +10,7 @@ export const BLANK = {
 	owner: "", repo: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
 	provider: "direct", cloudRegion: "",
-	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "",
+	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "", budgetUsd: "", resumeAfterLimit: true,
 	extraEnv: "",
 };
 
@@ -57,6 +57,8 @@ export const FIELDS = {
 		{ name: "maxTurns", label: "Model turns", type: "number", placeholder: "50", hint: "For each implement pass; blank is 50." },
 		{ name: "maxIterations", label: "Iterations", type: "number", placeholder: v.provider === "cloud" ? "2" : "3", hint: `Implement and review cycles; blank is ${v.provider === "cloud" ? 2 : 3}.` },
 		{ name: "maxJobMinutes", label: "Job time-out in minutes", type: "number", placeholder: "90", hint: "Blank is 90." },
+		{ name: "budgetUsd", label: "Budget a month in $", type: "number", placeholder: "none", hint: "Nothing more is dispatched once it is spent." },
+		{ name: "resumeAfterLimit", label: "Go on after a usage limit", type: "checkbox", hint: "What meets the model's limit waits until it is lifted." },
 	],
 	secrets: () => [
 		{ name: "extraEnv", label: "Extra environment", type: "area", placeholder: "NODE_ENV=test", hint: "One NAME=value on a line, for session machines. Not for secrets." },
@@ -99,10 +101,10 @@ export function toBody(v) {
 	const text = (name) => String(v[name] ?? "").trim() || null;
 	const body = /** @type {Record<string, any>} */ ({});
 	for (const name of ["teamKey", "owner", "repo", "defaultBranch", "branchPrefix", "executionMode", "workflowFile", "provider", "ticketingProvider"]) body[name] = text(name);
-	for (const name of ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb"]) body[name] = number(v[name]);
+	for (const name of ["maxInProgressAiIssues", "maxTurns", "maxIterations", "maxJobMinutes", "machineCpus", "machineMemoryMb", "budgetUsd"]) body[name] = number(v[name]);
 	body.sessionMode = text("sessionMode");
 	body.cloudRegion = v.provider === "cloud" ? text("cloudRegion") : null;
-	body.planningEnabled = Boolean(v.planningEnabled);
+	for (const name of ["planningEnabled", "resumeAfterLimit"]) body[name] = Boolean(v[name]);
 	body.planningWorkflowFile = body.planningEnabled ? text("planningWorkflowFile") : null;
 	body.extraEnv = environment(String(v.extraEnv ?? ""));
 	body.ticketingConfig = v.ticketingProvider === "B"

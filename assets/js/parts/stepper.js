@@ -98,11 +98,11 @@ function mount(el) {
 	const draw = () => {
 		const [step, title] = STEPS[at] ?? ["done", "Created"];
 		const stop = (index) => h("li", { class: index === at ? "now" : index < at || created ? "past" : "", "aria-current": index === at ? "step" : null },
-			h("button", { type: "button", disabled: created || index > furthest, onclick: () => show(index) }, h("span", { class: "step-number" }, index + 1), STEPS[index][1]));
+			h("button", { disabled: created || index > furthest, onclick: () => show(index) }, h("span", { class: "step-number" }, index + 1), STEPS[index][1]));
 		const back = created ? ["Go on without", () => show(DONE)] : at > 0 && ["Back", () => show(at - 1)];
 		render(el, h("ol", { class: "rail" }, STEPS.map((_, index) => stop(index))),
 			h("form", { class: "step-panel", onsubmit: next, novalidate: true, key: step }, h("h2", { tabindex: "-1" }, title), at === DONE ? done() : [body(step), h("div", { class: "step-foot" },
-				back && h("button", { type: "button", class: "button", onclick: back[1] }, back[0]),
+				back && h("button", { class: "button", onclick: back[1] }, back[0]),
 				h("button", { type: "submit", class: "button primary" }, created ? "Try again" : step === "review" ? "Create project" : "Continue"))]));
 	};
 

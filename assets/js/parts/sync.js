@@ -19,7 +19,7 @@ export const syncing = () => h("p", { role: "status" }, "Comparing the repositor
 export async function syncWorkflows(team, done) {
 	const dialog = open({ title: `Sync workflows of ${team}`, onClose: done });
 	dialog.show(syncing());
-	dialog.show(await synced(team), h("button", { type: "button", class: "button primary", onclick: dialog.close }, "Done"));
+	dialog.show(await synced(team), h("button", { class: "button primary", onclick: dialog.close }, "Done"));
 }
 
 export async function synced(team) {

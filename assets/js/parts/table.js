@@ -26,8 +26,6 @@ export function col(label, look, by, cell) {
 
 /** Longer tables hold only the rows in sight. */
 const ALL_AT_ONCE = 60;
-/** As many rows tell how high a row is. */
-const AT_FIRST = 1;
 const SPARE = 8;
 
 /** @type {Map<string, {query: string, chip: string, by: number, down: boolean}>} */
@@ -69,7 +67,8 @@ function mount(el, first) {
 
 	const look = () => {
 		const body = el.querySelector("tbody");
-		if (!body) return [0, AT_FIRST];
+		// One row tells how high a row is.
+		if (!body) return [0, 1];
 		height ||= $(body, "tr[aria-rowindex]")?.offsetHeight || 48;
 		const top = -body.getBoundingClientRect().top;
 		const first = Math.max(0, Math.floor(top / height) - SPARE);
@@ -88,7 +87,7 @@ function mount(el, first) {
 					gap("above", from), shown.slice(from, until).map((row, at) => line(row, from + at)), gap("below", shown.length - until)))
 			: empty(...spec.empty),
 			!shown.length && spec.rows.length > 0 && empty("Nothing matches", "Try fewer letters or another filter.",
-				h("button", { type: "button", class: "button", onclick: clear }, "Clear the filter")));
+				h("button", { class: "button", onclick: clear }, "Clear the filter")));
 	};
 
 	const again = () => {
@@ -117,7 +116,7 @@ function mount(el, first) {
 			spec.filter && h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${spec.label}`),
 				h("input", { type: "search", placeholder: "Filter", value: kept.query, oninput: typed, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
 			spec.chips && h("div", { class: "chips", role: "group", "aria-label": "Filters" }, spec.chips.map(([name, test]) =>
-				h("button", { type: "button", class: "chip", "aria-pressed": String(kept.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, spec.rows.filter(test).length)))),
+				h("button", { class: "chip", "aria-pressed": String(kept.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, spec.rows.filter(test).length)))),
 			h("span", { class: "note num", role: "status" }, shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`));
 	};
 
@@ -129,7 +128,7 @@ function mount(el, first) {
 			again();
 		};
 		return h("th", { class: column.look, scope: "col", "aria-sort": sorted },
-			column.by ? h("button", { type: "button", class: "sort", onclick: sort }, column.label) : column.label);
+			column.by ? h("button", { class: "sort", onclick: sort }, column.label) : column.label);
 	};
 
 	const line = (row, index) =>

@@ -2,6 +2,7 @@
 
 import { ApiError } from "../api.js";
 import { $, h } from "../dom.js";
+import { to } from "../router.js";
 import { icon } from "./icons.js";
 import { CONNECTIONS, name, say, toneOf } from "./words.js";
 
@@ -12,7 +13,7 @@ export const badge = (word, text) =>
 
 /** @param {any} label @param {() => any} run @param {{kind?: string, icon?: string, title?: string, disabled?: boolean}} [how] */
 export function button(label, run, { kind = "", icon: picture, title, disabled } = {}) {
-	return h("button", { type: "button", class: `button ${kind}`, title, "aria-label": title, disabled, onclick: () => busy(run) },
+	return h("button", { class: `button ${kind}`, title, "aria-label": title, disabled, onclick: () => busy(run) },
 		picture && icon(picture), label);
 }
 
@@ -62,6 +63,11 @@ export const loading = () => h("div", { class: "loading", role: "status" }, h("s
 /** What stands where nothing is. @param {string} title */
 export const empty = (title, text, action = null) =>
 	h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), h("p", {}, text), action);
+
+export const newProject = () => h("a", { class: "button primary", href: to("projects/new") }, "New project");
+
+/** A project by its key and repository; a column of these sorts by its name. */
+export const projectName = ({ teamKey, owner, repo }) => `${teamKey} ${owner}/${repo}`;
 
 /** @param {"warn" | "bad" | "run"} tone */
 export const notice = (tone, ...children) => h("div", { class: `notice ${tone}`, role: tone === "bad" ? "alert" : "note" }, h("div", {}, children));

@@ -26,7 +26,7 @@ export const REASONS = {
 	paused: "Paused",
 	parked: "Parked",
 	ineligible: "Cannot run",
-	quota: "Rate limited",
+	quota: "Limit reached",
 	budget: "Out of budget",
 };
 
