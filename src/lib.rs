@@ -42,3 +42,6 @@ pub mod cli;
 
 // BESIDE: a town of stand-in vendors, for the demo and the tests.
 pub mod sandbox;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;

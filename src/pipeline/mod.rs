@@ -40,7 +40,11 @@ mod tests;
 pub use child::ChildEnv;
 pub use console::Console;
 pub use environment::{Environment, EnvironmentError, mask_lines};
+#[cfg(any(test, fuzzing))]
+pub use git::changes::read_changes;
 pub use progress::Progress;
+#[cfg(any(test, fuzzing))]
+pub use repo_config::read_repository_files;
 pub use run::Folders;
 pub use start::run;
 

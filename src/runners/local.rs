@@ -311,6 +311,12 @@ fn unframed(log: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// For the fuzzer: what is kept of a log as the engine sends it.
+#[cfg(any(test, fuzzing))]
+pub fn container_log(log: &[u8]) -> String {
+    tail(&unframed(log))
+}
+
 #[derive(Deserialize)]
 struct Created {
     #[serde(rename = "Id")]

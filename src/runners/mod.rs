@@ -13,6 +13,8 @@ use crate::domain::machine::{HostKind, Machine, MachineRef, MachineSpec};
 use crate::wire::VendorError;
 
 pub use local::Docker;
+#[cfg(any(test, fuzzing))]
+pub use local::container_log;
 pub use vm::FlyMachines;
 
 /// What a session runs, whatever its image starts by itself.

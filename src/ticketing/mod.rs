@@ -7,6 +7,8 @@ mod jira;
 mod linear;
 
 pub use jira::{Field, FieldOption, Jira, JiraCredentials};
+#[cfg(any(test, fuzzing))]
+pub use jira::{adf_to_markdown, markdown_to_adf};
 pub use linear::{Linear, LinearCredentials};
 
 use std::collections::{HashMap, HashSet};

@@ -16,6 +16,37 @@ mod judge;
 #[cfg(test)]
 mod others_tests;
 mod said;
+/// For the fuzzer: a program's whole stream, read as each of them would be.
+#[cfg(any(test, fuzzing))]
+pub fn read_streams(stream: &str) {
+    let pass = Pass {
+        role: Role::Review,
+        max_turns: 3,
+        system: String::new(),
+        prompt: String::new(),
+    };
+    let nowhere = PathBuf::from("/nonexistent");
+    let desk = Desk {
+        tree: nowhere.clone(),
+        home: nowhere.clone(),
+        settings: nowhere.clone(),
+        papers: nowhere.clone(),
+        temp: nowhere,
+    };
+    let readers = [
+        Reader::Claude(claude::Reader::new(pass.role)),
+        Reader::Codex(codex::Reader::new(&pass, &desk)),
+        Reader::Gemini(gemini::Reader::default()),
+        Reader::Command(command::Reader::default()),
+    ];
+    for mut reader in readers {
+        for line in stream.lines() {
+            let _ = reader.read(line);
+        }
+        let _ = (reader.usage(), reader.at_end(1, stream));
+    }
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -59,6 +59,33 @@ pub struct Contents<'a> {
     pub after: Option<&'a [u8]>,
 }
 
+/// Reads raw changes, their fields ended by zeroes. None when they are none.
+fn read(raw: &[u8]) -> Option<Vec<Change>> {
+    let mut fields = raw.split(|byte| *byte == 0);
+    let mut changes = Vec::new();
+    while let Some(head) = fields.next().filter(|head| !head.is_empty()) {
+        let head = String::from_utf8_lossy(head);
+        let words: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
+        let &[before, after, before_id, after_id, _] = words.as_slice() else {
+            return None;
+        };
+        changes.push(Change {
+            path: String::from_utf8_lossy(fields.next()?).into_owned(),
+            before: Kind::of(before),
+            after: Kind::of(after),
+            before_id: before_id.to_owned(),
+            after_id: after_id.to_owned(),
+        });
+    }
+    Some(changes)
+}
+
+/// For the fuzzer: what git says has changed.
+#[cfg(any(test, fuzzing))]
+pub fn read_changes(raw: &[u8]) {
+    let _ = read(raw);
+}
+
 impl Git {
     /// Paths that differ between two trees or commits.
     pub async fn changes(&self, from: &str, to: &str) -> Result<Vec<Change>, GitError> {
@@ -74,25 +101,7 @@ impl Git {
             to,
         ];
         let answer = self.run(action, args, &[]).await?;
-        let mut fields = answer.stdout.split(|byte| *byte == 0);
-        let mut changes = Vec::new();
-        while let Some(head) = fields.next().filter(|head| !head.is_empty()) {
-            let head = String::from_utf8_lossy(head).into_owned();
-            let words: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
-            let (&[before, after, before_id, after_id, _], Some(path)) =
-                (words.as_slice(), fields.next())
-            else {
-                return Err(GitError::Answer { action });
-            };
-            changes.push(Change {
-                path: String::from_utf8_lossy(path).into_owned(),
-                before: Kind::of(before),
-                after: Kind::of(after),
-                before_id: before_id.to_owned(),
-                after_id: after_id.to_owned(),
-            });
-        }
-        Ok(changes)
+        read(&answer.stdout).ok_or(GitError::Answer { action })
     }
 
     /// Calls `look` with each change and its contents, a bounded amount at a time.

@@ -134,6 +134,13 @@ impl RepoConfig {
     }
 }
 
+/// For the fuzzer: every file that a repository may say something in.
+#[cfg(any(test, fuzzing))]
+pub fn read_repository_files(text: &str) {
+    let _ = RepoConfig::parse("WORKFLOW.md", text);
+    let _ = Settings::parse(text);
+}
+
 /// Splits front matter from the body. Only a first line of three dashes opens it.
 fn split(workflow: &str) -> Result<(Option<&str>, &str), &'static str> {
     let workflow = workflow.strip_prefix('\u{feff}').unwrap_or(workflow);

@@ -352,5 +352,17 @@ struct ParsedQuery {
     errors: Vec<String>,
 }
 
+/// For the fuzzer: a document as people wrote it.
+#[cfg(any(test, fuzzing))]
+pub fn adf_to_markdown(document: &serde_json::Value) -> String {
+    adf::markdown(document)
+}
+
+/// For the fuzzer: a text as a document.
+#[cfg(any(test, fuzzing))]
+pub fn markdown_to_adf(text: &str) -> serde_json::Value {
+    adf::document(text)
+}
+
 #[cfg(test)]
 mod tests;

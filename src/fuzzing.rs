@@ -1,0 +1,237 @@
+//! For the fuzzer: every parser of bytes that strangers write, one door each.
+//!
+//! `fuzz/` opens each door with bytes of its own making; the test below opens them with the corpus and
+//! what little changes make of it. A door fails by a panic, or by breaking what it promises.
+
+use serde_json::Value;
+
+use crate::domain::ids::Repo;
+use crate::domain::report::{ResultReport, Step};
+use crate::domain::run_config::{Inputs, RunConfig};
+use crate::domain::secret::Secret;
+use crate::domain::sensitive::{self, AllowList};
+use crate::domain::session_event::SessionEvent;
+use crate::domain::time::Timestamp;
+use crate::domain::{branch, image, pipeline};
+use crate::keys::run_token::{Audience, RunTokens};
+use crate::keys::signature;
+use crate::wire::Redactor;
+use crate::{pipeline as run, runners, scm, ticketing};
+
+/// What takes the bytes.
+pub type Door = fn(&[u8]);
+
+/// Every door by its name, which is that of its target and of its corpus.
+pub const DOORS: [(&str, Door); 11] = [
+    ("webhook", webhook),
+    ("run_report", run_report),
+    ("run_token", run_token),
+    ("repository_files", repository_files),
+    ("pipeline_yaml", pipeline_yaml),
+    ("adf", adf),
+    ("agent_stream", agent_stream),
+    ("container_log", container_log),
+    ("git_changes", git_changes),
+    ("sensitive", sensitive_file),
+    ("redaction", redaction),
+];
+
+/// A credential that nobody can guess out of a corpus.
+const SECRET: &str = "a-credential-of-the-fuzzer-4711";
+
+/// The first line, and what comes after it.
+fn split(data: &[u8]) -> (&[u8], &[u8]) {
+    let at = data.iter().position(|byte| *byte == b'\n');
+    at.map_or((data, &[]), |at| (&data[..at], &data[at + 1..]))
+}
+
+/// The event's name on a line, then its payload.
+pub fn webhook(data: &[u8]) {
+    let (event, payload) = split(data);
+    let event = std::str::from_utf8(event).ok();
+    let signed = event.unwrap_or_default();
+    assert!(!signature::is_signed(payload, signed, &Secret::new(SECRET)));
+    if let Ok(payload) = serde_json::from_slice(payload) {
+        let _ = scm::webhook::read(event, &payload);
+        let _ = scm::webhook::read(None, &payload);
+    }
+}
+
+/// A body of `/runner/*` or of a session's calls.
+pub fn run_report(data: &[u8]) {
+    let Ok(body) = serde_json::from_slice::<Value>(data) else {
+        return;
+    };
+    let _ = ResultReport::parse(&body);
+    let _ = SessionEvent::parse(&body);
+    if let Ok(step) = Step::parse(body.get("step")) {
+        assert!(Step::parse(Some(&serde_json::json!(step))).is_ok());
+    }
+    if let Ok(inputs) = serde_json::from_slice::<Inputs>(data) {
+        let _ = RunConfig::from_inputs(&inputs);
+    }
+}
+
+/// A bearer token of a run. None of a stranger's is good.
+pub fn run_token(data: &[u8]) {
+    let tokens = RunTokens::new(&Secret::new(SECRET));
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    for audience in [Audience::Result, Audience::Progress] {
+        assert!(tokens.verify(text, audience, Timestamp::EPOCH).is_err());
+    }
+    let _ = signature::bearer(text);
+}
+
+/// What a repository says in files: WORKFLOW.md, config.yml, image.yml; and a branch prefix.
+pub fn repository_files(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    run::read_repository_files(text);
+    let _ = image::read(text, &Repo::new("acme", "shop"), &[]);
+    if let Ok(Some(prefix)) = branch::parse_prefix(text) {
+        assert!(prefix.len() <= 64 && !prefix.contains(".."));
+    }
+}
+
+/// An operator's own pipeline.
+pub fn pipeline_yaml(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    for id in ["autonomous", "gap-fill", "docs"] {
+        let _ = pipeline::judge(id, "fuzzed.yml", text, &|_| Ok(None));
+    }
+}
+
+/// Jira's document format, in both directions.
+pub fn adf(data: &[u8]) {
+    if let Ok(document) = serde_json::from_slice::<Value>(data) {
+        let _ = ticketing::adf_to_markdown(&document);
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        let document = ticketing::markdown_to_adf(text);
+        let _ = ticketing::adf_to_markdown(&document);
+    }
+}
+
+/// What an agent's program says, each of them.
+pub fn agent_stream(data: &[u8]) {
+    run::agent::read_streams(&String::from_utf8_lossy(data));
+}
+
+/// A container's log in the engine's frames.
+pub fn container_log(data: &[u8]) {
+    assert!(runners::container_log(data).len() <= 6_000);
+}
+
+/// What git says has changed.
+pub fn git_changes(data: &[u8]) {
+    run::read_changes(data);
+}
+
+/// A path on a line, then what stands in its file.
+pub fn sensitive_file(data: &[u8]) {
+    let (path, contents) = split(data);
+    let path = String::from_utf8_lossy(path);
+    let nothing = AllowList::default();
+    let _ = sensitive::judge(&path, b"", contents, &nothing);
+    let _ = sensitive::judge(&path, contents, contents, &nothing);
+    let _ = sensitive::judge_link(&path, &String::from_utf8_lossy(contents));
+}
+
+/// A log with a credential in it, in pieces: the credential never comes out.
+pub fn redaction(data: &[u8]) {
+    let redactor = Redactor::new([SECRET]);
+    let text = String::from_utf8_lossy(data).replace('\u{1}', SECRET);
+    let mut stream = redactor.stream();
+    let mut shown = String::new();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let mut at = (rest.len() / 3 + 1).min(rest.len());
+        while !rest.is_char_boundary(at) {
+            at += 1;
+        }
+        shown += &stream.push(&rest[..at]);
+        rest = &rest[at..];
+    }
+    shown += &stream.finish();
+    assert!(!shown.contains(SECRET), "{shown}");
+    assert!(!redactor.redact(&text).contains(SECRET));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// How many changed copies of each piece of the corpus are tried.
+    const CHANGED: usize = 200;
+
+    fn corpus(door: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz/corpus")
+            .join(door);
+        let files = std::fs::read_dir(&folder).unwrap_or_else(|_| panic!("no {folder:?}"));
+        files
+            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+            .collect()
+    }
+
+    /// As a fuzzer does: bytes turned, cut out, doubled, or taken from another piece.
+    fn change(piece: &mut Vec<u8>, other: &[u8], chance: &mut fastrand::Rng) {
+        for _ in 0..chance.usize(1..4) {
+            let at = chance.usize(0..=piece.len());
+            let end = (at + chance.usize(0..16)).min(piece.len());
+            match chance.u8(0..4) {
+                0 if at < piece.len() => piece[at] = chance.u8(..),
+                1 => drop(piece.drain(at..end)),
+                2 => {
+                    let doubled = piece[at..end].to_vec();
+                    piece.splice(at..at, doubled);
+                }
+                _ => {
+                    let from = chance.usize(0..=other.len());
+                    let until = (from + chance.usize(0..32)).min(other.len());
+                    piece.splice(at..end, other[from..until].iter().copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_door_holds_against_its_corpus_and_changes_of_it() {
+        let mut chance = fastrand::Rng::with_seed(7);
+        for (name, door) in DOORS {
+            let corpus = corpus(name);
+            assert!(!corpus.is_empty(), "{name}");
+            for piece in &corpus {
+                door(piece);
+                for _ in 0..CHANGED {
+                    let mut changed = piece.clone();
+                    let other = &corpus[chance.usize(..corpus.len())];
+                    change(&mut changed, other, &mut chance);
+                    door(&changed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_door_has_a_target() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        for (name, _) in DOORS {
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+            let target = root.join(format!("fuzz_targets/{name}.rs"));
+            assert!(
+                std::fs::read_to_string(target)
+                    .unwrap()
+                    .contains("fuzzing::")
+            );
+        }
+    }
+}
