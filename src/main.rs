@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    agent_implement::cli::execute(agent_implement::cli::CommandLine::parse())
+    agent_implement::cli::execute(agent_implement::cli::CommandLine::read())
 }

@@ -48,6 +48,15 @@ impl Vault {
         Ok(vault)
     }
 
+    /// Whether a key opens every one of these secrets.
+    pub fn opens(key: &Secret, rows: &[Row]) -> bool {
+        let Ok(key) = SealingKey::parse(key) else {
+            return false;
+        };
+        let vault = Self { key };
+        rows.iter().all(|row| vault.value(row).is_ok())
+    }
+
     /// A value as it may be stored under this name.
     ///
     /// # Errors

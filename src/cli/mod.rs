@@ -1,14 +1,22 @@
 //! The commands, one file each.
 
+mod backup;
 mod demo;
 mod logging;
 mod mask;
+mod restore;
 mod run;
 mod serve;
+mod service;
+mod why;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::{Arg, CommandFactory, FromArgMatches, Parser};
+
+use crate::config::EnvFile;
 use crate::sandbox::scripted_agent;
 
 /// A labelled ticket becomes a reviewed pull request.
@@ -25,6 +33,12 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
     Demo(demo::Arguments),
+    /// Tell what was decided about an issue, and what to do about it.
+    Why(why::Arguments),
+    /// Copy the store into a file, while the service runs or is stopped.
+    Backup(backup::Arguments),
+    /// Put a backup in the place of the store of a stopped service.
+    Restore(restore::Arguments),
     /// Inside a run: clone, implement, review, push, open the pull request, report.
     Run(run::Arguments),
     /// Inside a CI run, first of all: hide the run's tokens from its log.
@@ -37,11 +51,54 @@ enum Command {
     },
 }
 
+impl CommandLine {
+    /// Reads the command line and the environment, the one that `--env-file` names included.
+    pub fn read() -> Self {
+        let line = Self::parse();
+        match line.command.env_file() {
+            Some(file) => Self::in_environment(file).unwrap_or_else(|error| error.exit()),
+            None => line,
+        }
+    }
+
+    /// Reads the same command line with the variables of a file in the place of our own. Flags beat them.
+    fn in_environment(file: &Path) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let variables = EnvFile::read(file)
+            .map_err(|cause| command.error(clap::error::ErrorKind::ValueValidation, cause))?;
+        let given = |arg: Arg| {
+            let value = arg.get_env().and_then(|name| variables.get(name.to_str()?));
+            match value.map(str::to_owned) {
+                Some(value) => arg.env(None::<&'static str>).default_value(value),
+                None => arg,
+            }
+        };
+        let mut command = command.mut_subcommands(|sub| sub.mut_args(given));
+        let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches_mut(&mut matches)
+    }
+}
+
+impl Command {
+    /// The file that stands for the environment of a service.
+    fn env_file(&self) -> Option<&Path> {
+        match self {
+            Command::Why(arguments) => arguments.place.env_file.as_deref(),
+            Command::Backup(arguments) => arguments.place.env_file.as_deref(),
+            Command::Restore(arguments) => arguments.place.env_file.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
+        Command::Why(arguments) => with_runtime(why::why(arguments)),
+        Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
+        Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),

@@ -11,7 +11,7 @@ use crate::app::{App, Setting};
 use crate::config::{Config, Options};
 use crate::domain::machine::HostKind;
 use crate::flow::{self, Stop};
-use crate::http;
+use crate::http::{self, Control};
 use crate::store::Store;
 use crate::wire::Redactor;
 
@@ -59,10 +59,13 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
     let (hand, signal) = Stop::new();
+    let control = open_control(&app);
     let engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
+    let told = signal.clone();
     let serving = tokio::spawn(http::serve(app.clone(), listener, async move {
-        signal.given().await
+        told.given().await
     }));
+    let controlled = tokio::spawn(serve_control(app.clone(), control, signal));
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // What the last commit did is known only to the next process.
@@ -70,8 +73,28 @@ pub async fn run(
     };
     tracing::info!("Stopping.");
     let _ = hand.send(true);
-    let _ = tokio::time::timeout(STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
+    let ended = async { tokio::join!(engine, serving, controlled) };
+    let _ = tokio::time::timeout(STOP_DEADLINE, ended).await;
     Ok(code)
+}
+
+/// Lets the owner of the data directory operate. A directory that cannot hold a socket is no reason
+/// not to work.
+fn open_control(app: &App) -> Option<Control> {
+    let dir = &app.config.data_dir;
+    Control::open(dir)
+        .inspect_err(|error| {
+            tracing::error!(dir = %dir.display(), %error, "There is no control socket: the commands why, doctor and backup work only while the service is stopped.");
+        })
+        .ok()
+}
+
+/// Serves the control socket, where there is one.
+async fn serve_control(app: App, control: Option<Control>, stop: Stop) {
+    if let Some(control) = control {
+        // What was cut off at the stop is said by whoever asked for it.
+        let _ = http::serve_control(app, control, async move { stop.given().await }).await;
+    }
 }
 
 fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {

@@ -5,6 +5,7 @@
 //! missing and optional switches its feature off.
 
 mod check;
+mod env_file;
 mod hosts;
 mod options;
 mod sessions;
@@ -21,6 +22,7 @@ use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 
 use check::Check;
+pub use env_file::EnvFile;
 pub use hosts::{Containers, Engine, VmSessions};
 pub use options::Options;
 use sources::Sources;
@@ -122,10 +124,23 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+impl ConfigError {
+    /// Each of the problems.
+    pub fn problems(&self) -> &[String] {
+        &self.0
+    }
+}
+
 impl Config {
     /// Checks what was given, with secrets from files and credentials filled in.
     pub fn from_options(options: Options) -> Result<Self, ConfigError> {
         Self::build(options, &mut Sources::of_process())
+    }
+
+    /// As [`Config::from_options`], for a service whose environment is this file. What the file does not
+    /// name is looked for in this process's own environment.
+    pub fn from_file(options: Options, file: &EnvFile) -> Result<Self, ConfigError> {
+        Self::build(options, &mut Sources::of_file(file.clone()))
     }
 
     fn build(given: Options, sources: &mut Sources) -> Result<Self, ConfigError> {

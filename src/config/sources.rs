@@ -4,6 +4,8 @@ use std::path::Path;
 
 use crate::domain::secret::Secret;
 
+use super::EnvFile;
+
 /// Finds an environment variable.
 pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
 
@@ -16,6 +18,16 @@ impl Sources {
     pub(super) fn of_process() -> Self {
         Self {
             variable: Box::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty())),
+        }
+    }
+
+    pub(super) fn of_file(file: EnvFile) -> Self {
+        let Self { variable: process } = Self::of_process();
+        Self {
+            variable: Box::new(move |name| match file.get(name) {
+                Some(value) => Some(value.to_owned()).filter(|value| !value.is_empty()),
+                None => process(name),
+            }),
         }
     }
 

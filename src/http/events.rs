@@ -21,7 +21,7 @@ use warp::{Filter, path};
 
 use super::admin::jobs;
 use super::error::AdminFault;
-use super::parts::{ApiResult, Routes, authorization, is_admin, one_of, only, signed_in, with};
+use super::parts::{ApiResult, Caller, Routes, caller, is_admin, one_of, only, signed_in, with};
 use crate::app::App;
 use crate::store::{News, StoreResult, ledger};
 
@@ -41,7 +41,7 @@ pub fn routes(app: &App) -> Routes {
         events
             .clone()
             .and(signed_in(app, Method::GET))
-            .and(authorization())
+            .and(caller())
             .and(with(app))
             .then(open)
             .boxed(),
@@ -49,12 +49,12 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-async fn open(header: Option<String>, app: App) -> ApiResult {
+async fn open(caller: Caller, app: App) -> ApiResult {
     let seat = app.audience.seat().ok_or(AdminFault::AudienceFull)?;
     let (sender, mut events) = mpsc::channel(BACKLOG);
     let teller = Teller {
         sender,
-        header,
+        caller,
         app,
     };
     tokio::spawn(async move {
@@ -75,7 +75,7 @@ async fn open(header: Option<String>, app: App) -> ApiResult {
 /// The one who tells a reader.
 struct Teller {
     sender: mpsc::Sender<Event>,
-    header: Option<String>,
+    caller: Caller,
     app: App,
 }
 
@@ -157,7 +157,7 @@ impl Teller {
     }
 
     fn check(&self) -> Result<(), Over> {
-        match is_admin(&self.app, self.header.as_deref()) {
+        match is_admin(&self.app, &self.caller) {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(Over),
         }

@@ -4,7 +4,6 @@
 //! time, a panic must cost its request only, and a stop must not wait for ever.
 
 use std::io;
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::Duration;
@@ -17,12 +16,14 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tracing::Instrument;
 use warp::filters::BoxedFilter;
 use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
+use super::control::Control;
 use super::error::ApiError;
 use super::parts::{self, Peer};
 use crate::app::App;
@@ -36,7 +37,13 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// How long is the rest after the system refused a connection, for want of file descriptors say?
 const ACCEPT_REST: Duration = Duration::from_millis(500);
 
-/// Serves requests until `stop` resolves, then finishes those under way.
+/// Where connections come in.
+enum Door {
+    Network(TcpListener),
+    Control(Control),
+}
+
+/// Serves the network until `stop` resolves, then finishes the requests under way.
 ///
 /// # Errors
 /// When requests were still under way at the deadline of ten seconds.
@@ -46,22 +53,64 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let routes = super::routes(&app);
+    keep(&app, Door::Network(listener), routes, stop).await
+}
+
+/// Serves whoever may open the control socket, in the same way.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_control(
+    app: App,
+    control: Control,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let routes = super::control_routes(&app);
+    keep(&app, Door::Control(control), routes, stop).await
+}
+
+async fn keep(
+    app: &App,
+    door: Door,
+    routes: BoxedFilter<(Response,)>,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
     let connections = GracefulShutdown::new();
     let mut stop = pin!(stop);
     loop {
-        match select(pin!(listener.accept()), &mut stop).await {
-            Either::Left((Ok((stream, peer)), _)) => {
-                connect(stream, peer, routes.clone(), &connections);
-            }
+        let let_in = pin!(let_in(&door, &routes, &connections));
+        match select(let_in, &mut stop).await {
+            Either::Left((Ok(()), _)) => {}
             Either::Left((Err(error), _)) => rest(&error).await,
             Either::Right(((), _)) => break,
         }
     }
-    drop(listener);
+    drop(door);
     app.audience.dismiss();
     tokio::time::timeout(STOP_DEADLINE, connections.shutdown())
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "requests were cut off at the stop"))
+}
+
+async fn let_in(
+    door: &Door,
+    routes: &BoxedFilter<(Response,)>,
+    connections: &GracefulShutdown,
+) -> io::Result<()> {
+    match door {
+        Door::Network(listener) => {
+            let (stream, address) = listener.accept().await?;
+            // Replies are small and whole; nothing is won by waiting to fill a packet.
+            let _ = stream.set_nodelay(true);
+            connect(stream, Peer::Network(address), routes.clone(), connections);
+        }
+        Door::Control(control) => {
+            if let Some(stream) = control.accept().await? {
+                connect(stream, Peer::Owner, routes.clone(), connections);
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn rest(error: &io::Error) {
@@ -74,13 +123,11 @@ async fn rest(error: &io::Error) {
 }
 
 fn connect(
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: Peer,
     routes: BoxedFilter<(Response,)>,
     connections: &GracefulShutdown,
 ) {
-    // Replies are small and whole; nothing is won by waiting to fill a packet.
-    let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(warp::service(routes));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -92,7 +139,7 @@ fn connect(
     let watched = connections.watch(connection);
     tokio::spawn(async move {
         if let Err(error) = watched.await {
-            tracing::debug!(%peer, %error, "A connection broke.");
+            tracing::debug!(?peer, %error, "A connection broke.");
         }
     });
 }
@@ -100,7 +147,7 @@ fn connect(
 async fn answer<S>(
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
-    peer: SocketAddr,
+    peer: Peer,
 ) -> Result<Response, hyper::Error>
 where
     TowerToHyperService<S>:
@@ -112,7 +159,7 @@ where
         // The answer to HEAD is that to GET; the connection leaves its body out.
         *request.method_mut() = Method::GET;
     }
-    request.extensions_mut().insert(Peer(peer));
+    request.extensions_mut().insert(peer);
     let answered = AssertUnwindSafe(routes.call(request)).catch_unwind();
     let response = match answered.instrument(span.clone()).await {
         Ok(Ok(response)) => response,

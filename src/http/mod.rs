@@ -5,6 +5,8 @@
 //! status stands outside of [`error`].
 
 mod admin;
+mod backup;
+mod control;
 mod error;
 mod events;
 mod health;
@@ -21,23 +23,45 @@ use warp::filters::BoxedFilter;
 use warp::reply::Response;
 
 use crate::app::App;
+use parts::Routes;
 
-pub use listen::serve;
+pub use admin::why::{WhyView, look as why};
+pub use control::{Control, reachable as control_socket};
+pub use listen::{serve, serve_control};
 
-/// Every route there is. The busiest come first.
+/// Every route that the network has. The busiest come first.
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
-    let mut all = vec![
+    let mut all = for_anybody(app);
+    if app.config.admin_access_code.is_some() {
+        all.extend(for_operators(app));
+    }
+    answering(all)
+}
+
+/// Every route of the control socket: all that the network may have, whether an access code is set or
+/// not, and what only the owner of the data directory may ask for.
+pub fn control_routes(app: &App) -> BoxedFilter<(Response,)> {
+    let mut all = for_anybody(app);
+    all.extend(for_operators(app));
+    all.push(backup::routes(app));
+    answering(all)
+}
+
+fn for_anybody(app: &App) -> Vec<Routes> {
+    vec![
         runner::routes(app),
         hooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),
-    ];
-    if app.config.admin_access_code.is_some() {
-        all.push(admin::routes(app));
-        all.push(events::routes(app));
-        all.push(panel::routes());
-    }
+    ]
+}
+
+fn for_operators(app: &App) -> Vec<Routes> {
+    vec![admin::routes(app), events::routes(app), panel::routes()]
+}
+
+fn answering(all: Vec<Routes>) -> BoxedFilter<(Response,)> {
     parts::one_of(all)
         .map(parts::reply)
         .recover(error::recover)

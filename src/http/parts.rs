@@ -52,9 +52,21 @@ const DRAINED: usize = 8 << 20;
 /// How long may a body take to arrive?
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The other end of the connection.
+/// The other end of the connection. The listener says who it is; nothing in a request can.
 #[derive(Debug, Clone, Copy)]
-pub struct Peer(pub SocketAddr);
+pub enum Peer {
+    /// Somebody on the network, who must prove who they are.
+    Network(SocketAddr),
+    /// Whoever could open the control socket: the service's own user, or root.
+    Owner,
+}
+
+/// Who asks, as far as it is known before any token is looked up.
+#[derive(Debug, Clone, Default)]
+pub struct Caller {
+    is_owner: bool,
+    authorization: Option<String>,
+}
 
 /// The first of the routes that takes the request.
 pub fn one_of(routes: impl IntoIterator<Item = Routes>) -> Routes {
@@ -254,23 +266,37 @@ pub fn run_claims(
 pub fn signed_in(app: &App, wanted: Method) -> BoxedFilter<()> {
     let app = app.clone();
     method(wanted)
-        .and(authorization())
-        .and_then(move |header: Option<String>| ready(check_admin(&app, header.as_deref())))
+        .and(caller())
+        .and_then(move |caller: Caller| ready(check_admin(&app, &caller)))
         .untuple_one()
         .boxed()
 }
 
-fn check_admin(app: &App, header: Option<&str>) -> Result<(), Rejection> {
-    match is_admin(app, header) {
+/// Who asks.
+pub fn caller() -> BoxedFilter<(Caller,)> {
+    warp::ext::optional::<Peer>()
+        .and(authorization())
+        .map(|peer: Option<Peer>, authorization| Caller {
+            is_owner: matches!(peer, Some(Peer::Owner)),
+            authorization,
+        })
+        .boxed()
+}
+
+fn check_admin(app: &App, caller: &Caller) -> Result<(), Rejection> {
+    match is_admin(app, caller) {
         Ok(true) => Ok(()),
         Ok(false) => Err(ApiError::from(AdminFault::Unauthorized).into()),
         Err(error) => Err(ApiError::from(error).into()),
     }
 }
 
-/// Whether an Authorization header carries the token of somebody who is signed in.
-pub fn is_admin(app: &App, header: Option<&str>) -> StoreResult<bool> {
-    let Some(token) = header.and_then(bearer) else {
+/// Whether it is the owner, or brings the token of somebody who is signed in.
+pub fn is_admin(app: &App, caller: &Caller) -> StoreResult<bool> {
+    if caller.is_owner {
+        return Ok(true);
+    }
+    let Some(token) = caller.authorization.as_deref().and_then(bearer) else {
         return Ok(false);
     };
     let known = app
@@ -285,7 +311,10 @@ pub fn client(app: &App) -> BoxedFilter<(IpAddr,)> {
     warp::ext::optional::<Peer>()
         .and(warp::header::headers_cloned())
         .map(move |peer: Option<Peer>, headers: HeaderMap| {
-            let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |Peer(address)| address.ip());
+            let peer = match peer {
+                Some(Peer::Network(address)) => address.ip(),
+                Some(Peer::Owner) | None => IpAddr::from([0, 0, 0, 0]),
+            };
             client_address(peer, &headers, &app.config.trusted_proxies)
         })
         .boxed()

@@ -46,7 +46,7 @@ impl Store {
 
 /// Writes the file beside its place and links it there, so that it is never seen half and never
 /// takes the place of another.
-fn found(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
+pub(super) fn found(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
     let fresh = dir.join(format!("{KEY_FILE}.{}.new", std::process::id()));
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -25,9 +25,11 @@ pub mod settings;
 pub mod steps;
 pub mod syncs;
 
+mod backup;
 mod key_file;
 mod migrations;
 mod news;
+mod restore;
 mod shelf;
 mod tables;
 mod writer;
@@ -40,7 +42,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Notify, broadcast};
 
+pub use backup::{Backup, BackupError, Header as BackupHeader};
+pub use key_file::KEY_FILE;
 pub use news::News;
+pub use restore::{Aside, SealedRows, Staged};
 pub use shelf::{ReadTx, Rows, WriteTx};
 pub use writer::Stats;
 

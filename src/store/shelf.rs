@@ -112,6 +112,11 @@ impl<K: Key + 'static, V> Shelf<K, V> {
         }
     }
 
+    /// What the file calls the table.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     const fn definition(&self) -> Definition<K> {
         TableDefinition::new(self.name)
     }
@@ -207,6 +212,20 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
             ControlFlow::Continue(())
         })?;
         Ok(picked)
+    }
+
+    /// Shows every row as it lies there, key and value, in the order of the keys.
+    pub(super) fn scan_raw(
+        &self,
+        tx: &ReadTx,
+        mut visit: impl FnMut(&[u8], &[u8]) -> StoreResult<()>,
+    ) -> StoreResult<()> {
+        let table = tx.0.open_table(self.definition())?;
+        for row in ReadableTable::iter(&table)? {
+            let (key, row) = row?;
+            visit(K::as_bytes(&key.value()).as_ref(), row.value())?;
+        }
+        Ok(())
     }
 
     fn decode(&self, json: &[u8], key: impl FnOnce() -> String) -> StoreResult<V> {

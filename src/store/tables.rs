@@ -1,6 +1,8 @@
 //! Every table there is. Names carry a generation, so that a change of shape can read the old one.
 
-use redb::WriteTransaction;
+use redb::{Key, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::domain::feedback::{Command, Finding, PullRow};
@@ -108,37 +110,92 @@ pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
 /// Name -> value of a setting that operators changed. A handful.
 pub const SETTINGS: Shelf<&str, String> = Shelf::new("settings-1");
 
+/// What is done with every table.
+pub trait Visitor {
+    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+        &mut self,
+        shelf: &Shelf<K, V>,
+    ) -> StoreResult<()>;
+}
+
+/// Shows each of them to the visitor. What is not here is not made, and in no backup.
+pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
+    visitor.visit(&META)?;
+    visitor.visit(&MAPPINGS)?;
+    visitor.visit(&JOBS)?;
+    visitor.visit(&JOBS_ACTIVE)?;
+    visitor.visit(&JOBS_BY_ISSUE)?;
+    visitor.visit(&JOBS_BY_PULL)?;
+    visitor.visit(&JOBS_BY_NONCE)?;
+    visitor.visit(&SESSION_EVENTS)?;
+    visitor.visit(&PULLS)?;
+    visitor.visit(&FINDINGS)?;
+    visitor.visit(&FINDINGS_AT_WORK)?;
+    visitor.visit(&COMMANDS)?;
+    visitor.visit(&COMMANDS_WAITING)?;
+    visitor.visit(&DELIVERIES)?;
+    visitor.visit(&DELIVERIES_BY_TIME)?;
+    visitor.visit(&STEPS)?;
+    visitor.visit(&PATCHES)?;
+    visitor.visit(&DEDUP)?;
+    visitor.visit(&BREAKER)?;
+    visitor.visit(&PARKED)?;
+    visitor.visit(&CONTEXTS)?;
+    visitor.visit(&LEDGER)?;
+    visitor.visit(&OUTBOX)?;
+    visitor.visit(&OUTBOX_HEADS)?;
+    visitor.visit(&OUTBOX_DEAD)?;
+    visitor.visit(&SYNCS)?;
+    visitor.visit(&ADMIN_TOKENS)?;
+    visitor.visit(&REAPER_ACTIONS)?;
+    visitor.visit(&REAPER_NOTED)?;
+    visitor.visit(&SECRETS)?;
+    visitor.visit(&SETTINGS)
+}
+
 /// Makes all of them, so that a snapshot never meets a missing table.
 pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
-    META.create(tx)?;
-    MAPPINGS.create(tx)?;
-    JOBS.create(tx)?;
-    JOBS_ACTIVE.create(tx)?;
-    JOBS_BY_ISSUE.create(tx)?;
-    JOBS_BY_PULL.create(tx)?;
-    JOBS_BY_NONCE.create(tx)?;
-    SESSION_EVENTS.create(tx)?;
-    PULLS.create(tx)?;
-    FINDINGS.create(tx)?;
-    FINDINGS_AT_WORK.create(tx)?;
-    COMMANDS.create(tx)?;
-    COMMANDS_WAITING.create(tx)?;
-    DELIVERIES.create(tx)?;
-    DELIVERIES_BY_TIME.create(tx)?;
-    STEPS.create(tx)?;
-    PATCHES.create(tx)?;
-    DEDUP.create(tx)?;
-    BREAKER.create(tx)?;
-    PARKED.create(tx)?;
-    CONTEXTS.create(tx)?;
-    LEDGER.create(tx)?;
-    OUTBOX.create(tx)?;
-    OUTBOX_HEADS.create(tx)?;
-    OUTBOX_DEAD.create(tx)?;
-    SYNCS.create(tx)?;
-    ADMIN_TOKENS.create(tx)?;
-    REAPER_ACTIONS.create(tx)?;
-    REAPER_NOTED.create(tx)?;
-    SECRETS.create(tx)?;
-    SETTINGS.create(tx)
+    visit_all(&mut Maker(tx))
+}
+
+struct Maker<'t>(&'t WriteTransaction);
+
+impl Visitor for Maker<'_> {
+    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+        &mut self,
+        shelf: &Shelf<K, V>,
+    ) -> StoreResult<()> {
+        shelf.create(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Names(Vec<&'static str>);
+
+    impl Visitor for Names {
+        fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+            &mut self,
+            shelf: &Shelf<K, V>,
+        ) -> StoreResult<()> {
+            self.0.push(shelf.name());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_table_of_this_file_is_visited_once() {
+        let mut visited = Names(Vec::new());
+        visit_all(&mut visited).unwrap();
+        let source = include_str!("tables.rs");
+        let named = |name: &&str| source.contains(&format!("Shelf::new(\"{name}\")"));
+        assert!(visited.0.iter().all(named));
+        let declared = source.lines().filter(|line| line.starts_with("pub const "));
+        assert_eq!(declared.count(), visited.0.len());
+        visited.0.sort_unstable();
+        visited.0.dedup();
+        assert_eq!(visited.0.len(), source.matches("= Shelf::new(\"").count());
+    }
 }

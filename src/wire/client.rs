@@ -1,5 +1,7 @@
 //! Sending a request: gate, time, redirects, repeats, and the verdict on what came back.
 
+mod download;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
 use super::quota::{Gate, Quota, is_rate_limit, retry_after_ms};
 use super::request::{OnRedirect, Repeat};
 use super::{ErrorKind, Method, Redactor, Request, Response, VendorError, now_millis};
+
+pub use download::DownloadError;
 
 /// How long may a call take as a whole, its repeats included?
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,15 +5,18 @@ mod api;
 mod crash;
 mod floors;
 mod model;
+mod process;
 mod ticket;
 mod world;
 
 mod agents;
+mod backup;
 mod blockers;
 mod callbacks_off;
 mod canaries;
 mod config_status;
 mod contracts;
+mod control;
 mod customizations;
 mod customizing;
 mod demo;

@@ -3,6 +3,8 @@
 //! [`decide`] gives every flagged issue exactly one decision per poll. It is pure; what it decides
 //! to dispatch is checked once more in the commit that reserves it. (spec: *Blocker reasons*)
 
+mod advice;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use super::issue::{FlaggedIssue, Phase};
 use super::mapping::Mapping;
 use super::stage::Stage;
 use super::time::Timestamp;
+
+pub use advice::advice;
 
 /// What was decided about an issue in one poll.
 ///

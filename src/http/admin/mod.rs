@@ -26,7 +26,7 @@ mod sync_workflows;
 mod template_status;
 mod throttle;
 mod ticketing_b;
-mod why;
+pub(super) mod why;
 
 use super::parts::{Routes, one_of};
 use crate::app::App;

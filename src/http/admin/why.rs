@@ -1,6 +1,7 @@
 //! `/api/why/:issue`: what was decided about an issue, and before that.
 
 use serde::Serialize;
+use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
@@ -9,7 +10,7 @@ use crate::domain::decision::Decision;
 use crate::domain::ids::IssueKey;
 use crate::http::error::AdminFault;
 use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
-use crate::store::ledger;
+use crate::store::{ReadTx, StoreResult, jobs, ledger};
 
 /// Routes of `/api/why`.
 pub fn routes(app: &App) -> Routes {
@@ -25,22 +26,41 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn show(Segment(key): Segment, app: App) -> ApiResult {
-    let row = app.store.read(|tx| ledger::get(tx, &IssueKey::new(key)))?;
-    let mut row = row.ok_or(AdminFault::IssueNotFound)?;
+    let view = app.store.read(|tx| look(tx, &IssueKey::new(key)))?;
+    Ok(ok(&view.ok_or(AdminFault::IssueNotFound)?))
+}
+
+/// What is known of an issue; none when it was never seen.
+pub fn look(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<WhyView>> {
+    let Some(mut row) = ledger::get(tx, key)? else {
+        return Ok(None);
+    };
+    let last = jobs::of_issue(tx, &row.issue.id)?.pop();
     let decision = row.decisions.pop();
     row.decisions.reverse();
-    Ok(ok(&WhyView {
+    Ok(Some(WhyView {
         identifier: row.issue.key,
+        title: row.issue.title,
+        url: row.issue.url,
         decision,
         history: row.decisions,
+        job: match last {
+            Some(job) => super::jobs::look(tx, &job.id)?,
+            None => None,
+        },
     }))
 }
 
+/// What was decided about an issue, and the run that came of it.
 #[derive(Serialize)]
-struct WhyView {
+pub struct WhyView {
     identifier: IssueKey,
+    title: String,
+    url: String,
     /// The one in force.
     decision: Option<Decision>,
     /// Those before it, newest first.
     history: Vec<Decision>,
+    /// The last run, if there ever was one.
+    job: Option<Value>,
 }

@@ -1,0 +1,135 @@
+//! `agent-implement restore`: a backup in the place of a store.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::app::Vault;
+use crate::clock::Clock;
+use crate::domain::secret::Secret;
+use crate::store::{Aside, Backup, BackupError, FILE_NAME, KEY_FILE, SealedRows, Staged};
+
+use super::backup::file_of_key;
+use super::service::{Place, Service};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    /// The backup.
+    file: PathBuf,
+    /// Take the place of the store that is there; it is kept beside, under the time's name.
+    #[arg(long)]
+    replace: bool,
+    /// Leave the stored secrets out, because their key is lost. They are to be set again.
+    #[arg(long)]
+    without_secrets: bool,
+    /// Key of the stored secrets, where it is not in a file of DATA_DIR.
+    #[arg(
+        long,
+        env = "SECRETS_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    secrets_key: Option<String>,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+const HELP: &str = "\
+Stop the service first. The backup is read to its end, checked by its checksum and row by row, and only then \
+put in its place, at once. A backup of an older version is brought up to date, one of a newer is refused. \
+The key of its secrets is looked for in SECRETS_KEY, in DATA_DIR/secrets.key and in FILE.key; when none of \
+them opens the secrets, nothing is changed.
+
+What was owed when the backup was taken may have been done since. It is tried again, but not blindly: a run \
+is looked for by its dispatch id and adopted, a comment by its id or mark, a label or status is set to what \
+it may be already. Only a chat message can come twice. Runs that began \
+after the backup are unknown: their reports are refused, and their tickets stay marked as in progress until \
+somebody sets the trigger again.";
+
+pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let dir = &arguments.place.data_dir;
+    if Service::connect(dir).await?.is_some() {
+        bail!(BackupError::Running);
+    }
+    ensure!(
+        arguments.replace || !dir.join(FILE_NAME).exists(),
+        BackupError::Occupied
+    );
+    let shown = arguments.file.display();
+    let backup = Backup::open(&arguments.file).with_context(|| format!("reading {shown}"))?;
+    let sealed = match arguments.without_secrets {
+        true => SealedRows::Forgotten,
+        false => SealedRows::Kept,
+    };
+    let now = Clock::Machine.now();
+    let staged = Staged::make(backup, dir, sealed, now)?;
+    let key = key_to_put(&staged, &arguments)?;
+    let header = staged.header().clone();
+    let aside = staged.put_in_place(key.as_ref(), now)?;
+    println!(
+        "{} is again as it was at {} (backup of version {}).",
+        dir.display(),
+        header.taken_at,
+        header.version
+    );
+    tell(&aside);
+    if arguments.without_secrets && header.sealed_secrets > 0 {
+        println!(
+            "{} secrets were left out; set them again in the panel.",
+            header.sealed_secrets
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(aside: &Aside) {
+    if let Some(store) = &aside.store {
+        println!("The store that was there is now {}.", store.display());
+    }
+    if let Some(key) = &aside.key {
+        println!("The key that was there is now {}.", key.display());
+    }
+}
+
+/// The key that must be put into the data directory for the service to open the secrets; none when it
+/// needs none, or has it.
+fn key_to_put(staged: &Staged, arguments: &Arguments) -> anyhow::Result<Option<Secret>> {
+    let rows = staged.sealed()?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let given = arguments.secrets_key.as_deref();
+    let given = given.filter(|text| !text.is_empty()).map(Secret::new);
+    let opens = |key: &Secret| Vault::opens(key, &rows);
+    if let Some(key) = &given {
+        // It beats the files when the service starts, so another that fits would be of no use.
+        ensure!(opens(key), no_key(rows.len(), "SECRETS_KEY does not fit"));
+        return Ok(None);
+    }
+    let present = key_in(&arguments.place.data_dir.join(KEY_FILE));
+    if present.as_ref().is_some_and(opens) {
+        return Ok(None);
+    }
+    let saved = key_in(&file_of_key(&arguments.file)).filter(opens);
+    let why = match present {
+        Some(_) => "secrets.key in the data folder is another's",
+        None => "there is no secrets.key in the data folder",
+    };
+    ensure!(saved.is_some(), no_key(rows.len(), why));
+    Ok(saved)
+}
+
+fn no_key(secrets: usize, why: &str) -> String {
+    format!(
+        "the backup holds {secrets} sealed secrets and no key that opens them: {why}. Put the file secrets.key of \
+         the machine that it was taken on into the data folder or beside the backup as FILE.key, or set SECRETS_KEY; if the key \
+         is lost, --without-secrets leaves the secrets out. Nothing was changed"
+    )
+}
+
+fn key_in(path: &Path) -> Option<Secret> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(Secret::new(text.trim()))
+}

@@ -1,0 +1,172 @@
+//! `agent-implement why`: what was decided about an issue, and what to do about it.
+
+use std::fmt::{self, Write};
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::domain::decision::{Decision, Outcome, Reason, advice};
+use crate::domain::ids::IssueKey;
+use crate::http;
+use crate::wire::url_encoded;
+
+use super::service::{Place, Reached, reach};
+
+/// Exit code of an issue that waits.
+const WAITS: u8 = 3;
+
+/// Exit code of an issue that was never seen.
+const UNKNOWN: u8 = 4;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    /// The issue, as people call it.
+    #[arg(value_name = "ISSUE")]
+    issue: String,
+    /// Print what GET /api/why/:issue answers.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+const HELP: &str = "\
+Exit codes: 0 the issue was dispatched, is worked on or is done; 3 it waits; 4 it was never seen flagged; \
+1 nobody could be asked; 2 the command line is wrong.
+
+Works while the service runs (over DATA_DIR/control.sock, as its user or root) and while it is stopped.";
+
+pub async fn why(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Some(body) = ask(&arguments).await? else {
+        eprintln!(
+            "agent-implement: {} was never seen flagged by this service. Is its trigger set, its project mapped, and the \
+             ticketing system connected? See agent-implement doctor.",
+            arguments.issue
+        );
+        return Ok(ExitCode::from(UNKNOWN));
+    };
+    let told: Told = serde_json::from_value(body.clone())?;
+    if arguments.json {
+        println!("{body:#}");
+    } else {
+        print!("{told}");
+    }
+    let waits = told
+        .decision
+        .is_some_and(|decision| decision.outcome == Outcome::Waiting);
+    Ok(if waits {
+        ExitCode::from(WAITS)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+async fn ask(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
+    let issue = arguments.issue.trim();
+    Ok(match reach(&arguments.place.data_dir).await? {
+        Reached::Running(service) => {
+            let path = format!("/api/why/{}", url_encoded(issue));
+            service.get(&path).await?
+        }
+        Reached::Stopped(store) => {
+            let view = store.read(|tx| http::why(tx, &IssueKey::new(issue)))?;
+            view.map(|view| json!(view))
+        }
+    })
+}
+
+/// What the API answers, as far as it is told here.
+#[derive(Deserialize)]
+struct Told {
+    identifier: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    url: String,
+    decision: Option<Decision>,
+    history: Vec<Decision>,
+    #[serde(default)]
+    job: Option<Run>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Run {
+    id: String,
+    kind: String,
+    status: String,
+    run_url: Option<String>,
+    pr_url: Option<String>,
+    failure_reason: Option<String>,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}  {}", self.identifier, printable(&self.title))?;
+        writeln!(f, "{}\n", printable(&self.url))?;
+        match &self.decision {
+            Some(decision) => {
+                writeln!(f, "{} since {}", headline(decision), decision.at)?;
+                writeln!(f, "  {}", printable(&decision.message))?;
+                if let Some(advice) = advice(decision) {
+                    writeln!(f, "  What helps: {advice}")?;
+                }
+            }
+            None => writeln!(f, "nothing was decided about it")?,
+        }
+        if let Some(run) = &self.job {
+            write!(f, "\n{run}")?;
+        }
+        if !self.history.is_empty() {
+            writeln!(f, "\nBefore:")?;
+        }
+        for decision in &self.history {
+            let (at, what) = (decision.at, headline(decision));
+            writeln!(f, "  {at}  {what}: {}", printable(&decision.message))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Last run: {} {}, {}",
+            printable(&self.kind),
+            self.id,
+            self.status
+        )?;
+        if let Some(reason) = &self.failure_reason {
+            writeln!(f, "  {}", printable(reason))?;
+        }
+        for url in [&self.run_url, &self.pr_url].into_iter().flatten() {
+            writeln!(f, "  {}", printable(url))?;
+        }
+        Ok(())
+    }
+}
+
+fn headline(decision: &Decision) -> String {
+    let mut line = word(decision.outcome);
+    if let Some(reason) = decision.reason {
+        // Writing to a string cannot fail.
+        let _ = write!(line, " ({})", reason_word(reason));
+    }
+    line
+}
+
+fn word(outcome: Outcome) -> String {
+    json!(outcome).as_str().unwrap_or_default().to_owned()
+}
+
+fn reason_word(reason: Reason) -> String {
+    json!(reason).as_str().unwrap_or_default().to_owned()
+}
+
+/// What a ticket says must not steer the terminal that it is shown on.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
