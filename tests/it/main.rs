@@ -10,6 +10,7 @@ mod world;
 
 mod agents;
 mod blockers;
+mod caddy;
 mod callbacks_off;
 mod canaries;
 mod config_status;
@@ -48,6 +49,7 @@ mod reaper;
 mod runner_api;
 mod runner_mode;
 mod secrets;
+mod service;
 mod session_api;
 mod sessions;
 mod settings;
