@@ -8,6 +8,7 @@ mod restore;
 mod run;
 mod serve;
 mod service;
+mod supervision;
 mod why;
 
 use std::ffi::OsString;
@@ -16,8 +17,11 @@ use std::process::ExitCode;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 
-use crate::config::EnvFile;
+use crate::config::{ConfigError, EnvFile};
 use crate::sandbox::scripted_agent;
+
+/// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
+const MISCONFIGURED: u8 = 78;
 
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
@@ -105,7 +109,10 @@ pub fn execute(line: CommandLine) -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
-        ExitCode::FAILURE
+        match error.is::<ConfigError>() {
+            true => ExitCode::from(MISCONFIGURED),
+            false => ExitCode::FAILURE,
+        }
     })
 }
 

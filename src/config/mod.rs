@@ -8,8 +8,10 @@ mod check;
 mod env_file;
 mod hosts;
 mod options;
+mod outbound;
 mod sessions;
 mod sources;
+mod supervisor;
 mod ticketing;
 
 use std::fmt;
@@ -25,7 +27,9 @@ use check::Check;
 pub use env_file::EnvFile;
 pub use hosts::{Containers, Engine, VmSessions};
 pub use options::Options;
+pub use outbound::{Outbound, ProxyAddress};
 use sources::Sources;
+pub use supervisor::Supervisor;
 use ticketing::TicketingSecrets;
 pub use ticketing::{Jira, JiraCredentials, Linear, LinearCredentials};
 
@@ -72,6 +76,10 @@ pub struct Config {
     pub image_prefixes: Vec<String>,
     pub reaper: Reaper,
     pub trusted_proxies: Vec<IpAddr>,
+    /// The way to the vendors.
+    pub outbound: Outbound,
+    /// The service manager that started us.
+    pub supervisor: Option<Supervisor>,
     pub log_format: LogFormat,
     pub log_level: String,
 }
@@ -251,6 +259,11 @@ impl Config {
             image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
+            outbound: check.outbound(
+                sources,
+                (given.https_proxy, given.http_proxy, given.no_proxy),
+            ),
+            supervisor: supervisor::supervisor(sources, std::process::id()),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
         };
@@ -357,6 +370,7 @@ impl Config {
             &self.containers,
             &self.model_keys,
         ));
+        values.extend(self.outbound.effective());
         values.extend(ticketing::effective(
             self.linear.as_ref(),
             self.jira.as_ref(),
@@ -388,6 +402,7 @@ impl Config {
         .into_iter()
         .flatten()
         .chain(self.model_keys.iter().map(|(_, key)| key))
+        .chain(self.outbound.secrets())
         .map(Secret::expose)
         .collect()
     }
