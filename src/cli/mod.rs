@@ -3,10 +3,12 @@
 mod demo;
 mod logging;
 mod mask;
+mod openapi;
 mod run;
 mod serve;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 use crate::sandbox::scripted_agent;
@@ -29,6 +31,8 @@ enum Command {
     Run(run::Arguments),
     /// Inside a CI run, first of all: hide the run's tokens from its log.
     Mask,
+    /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
+    Openapi,
     /// In the demo and the tests: play the agent CLI from a script.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
@@ -44,12 +48,21 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
+        Command::Openapi => openapi::openapi(),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// The end of a command that prints. Whoever reads may have read enough.
+fn printed(done: io::Result<()>) -> anyhow::Result<ExitCode> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Runs a command that talks to the network.

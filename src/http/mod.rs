@@ -10,6 +10,7 @@ mod events;
 mod health;
 mod hooks;
 mod listen;
+mod openapi;
 mod panel;
 mod parts;
 mod runner;
@@ -23,6 +24,7 @@ use warp::reply::Response;
 use crate::app::App;
 
 pub use listen::serve;
+pub use openapi::document;
 
 /// Every route there is. The busiest come first.
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
@@ -36,6 +38,7 @@ pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
     if app.config.admin_access_code.is_some() {
         all.push(admin::routes(app));
         all.push(events::routes(app));
+        all.push(openapi::routes());
         all.push(panel::routes());
     }
     parts::one_of(all)

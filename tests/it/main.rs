@@ -5,6 +5,7 @@ mod api;
 mod crash;
 mod floors;
 mod model;
+mod openapi;
 mod ticket;
 mod world;
 
