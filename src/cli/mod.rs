@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
+mod completions;
 mod demo;
 mod logging;
+mod man;
 mod mask;
 mod openapi;
 mod run;
@@ -13,9 +15,12 @@ use std::process::ExitCode;
 
 use crate::sandbox::scripted_agent;
 
+/// What people call this program.
+const NAME: &str = "agent-implement";
+
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
-#[command(name = "agent-implement", version, about, max_term_width = 100)]
+#[command(name = NAME, version, about, max_term_width = 100)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -33,6 +38,10 @@ enum Command {
     Mask,
     /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
     Openapi,
+    /// Print what makes a shell complete this command line.
+    Completions(completions::Arguments),
+    /// Print the manual page, as roff: `agent-implement man | man -l -`.
+    Man(man::Arguments),
     /// In the demo and the tests: play the agent CLI from a script.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
@@ -49,6 +58,8 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
         Command::Openapi => openapi::openapi(),
+        Command::Completions(arguments) => completions::completions(&arguments),
+        Command::Man(arguments) => man::man(&arguments),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     done.unwrap_or_else(|error| {

@@ -13,6 +13,7 @@ mod agents;
 mod blockers;
 mod callbacks_off;
 mod canaries;
+mod command_line;
 mod config_status;
 mod contracts;
 mod customizations;
