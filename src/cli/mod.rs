@@ -30,15 +30,17 @@ pub struct CommandLine {
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
     Serve(Box<serve::Arguments>),
-    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
+    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs git, and no
+    /// account or configuration.
     Demo(demo::Arguments),
-    /// Inside a run: clone, implement, review, push, open the pull request, report.
+    /// What a run executes: clone, implement, review, push, open the pull request, report. Workflows,
+    /// machines and containers start it; there is no reason to do it by hand.
     Run(run::Arguments),
-    /// Inside a CI run, first of all: hide the run's tokens from its log.
+    /// What a workflow executes first of all: hide the run's tokens from its log.
     Mask,
     /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
     Openapi,
-    /// Print what makes a shell complete this command line.
+    /// Print a script that makes a shell complete this command line.
     Completions(completions::Arguments),
     /// Print the manual page, as roff: `agent-implement man | man -l -`.
     Man(man::Arguments),
