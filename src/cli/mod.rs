@@ -1,9 +1,12 @@
 //! The commands, one file each.
 
 mod backup;
+mod completions;
 mod demo;
 mod logging;
+mod man;
 mod mask;
+mod openapi;
 mod restore;
 mod run;
 mod serve;
@@ -12,6 +15,7 @@ mod supervision;
 mod why;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,10 +26,12 @@ use crate::sandbox::scripted_agent;
 
 /// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
 const MISCONFIGURED: u8 = 78;
+/// What people call this program.
+const NAME: &str = "agent-implement";
 
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
-#[command(name = "agent-implement", version, about, max_term_width = 100)]
+#[command(name = NAME, version, about, max_term_width = 100)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -35,7 +41,8 @@ pub struct CommandLine {
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
     Serve(Box<serve::Arguments>),
-    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
+    /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs git, and no
+    /// account or configuration.
     Demo(demo::Arguments),
     /// Tell what was decided about an issue, and what to do about it.
     Why(why::Arguments),
@@ -43,10 +50,17 @@ enum Command {
     Backup(backup::Arguments),
     /// Put a backup in the place of the store of a stopped service.
     Restore(restore::Arguments),
-    /// Inside a run: clone, implement, review, push, open the pull request, report.
+    /// What a run executes: clone, implement, review, push, open the pull request, report. Workflows,
+    /// machines and containers start it; there is no reason to do it by hand.
     Run(run::Arguments),
-    /// Inside a CI run, first of all: hide the run's tokens from its log.
+    /// What a workflow executes first of all: hide the run's tokens from its log.
     Mask,
+    /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
+    Openapi,
+    /// Print a script that makes a shell complete this command line.
+    Completions(completions::Arguments),
+    /// Print the manual page, as roff: `agent-implement man | man -l -`.
+    Man(man::Arguments),
     /// In the demo and the tests: play the agent CLI from a script.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
@@ -105,6 +119,9 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
+        Command::Openapi => openapi::openapi(),
+        Command::Completions(arguments) => completions::completions(&arguments),
+        Command::Man(arguments) => man::man(&arguments),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     done.unwrap_or_else(|error| {
@@ -114,6 +131,14 @@ pub fn execute(line: CommandLine) -> ExitCode {
             false => ExitCode::FAILURE,
         }
     })
+}
+
+/// The end of a command that prints. Whoever reads may have read enough.
+fn printed(done: io::Result<()>) -> anyhow::Result<ExitCode> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Runs a command that talks to the network.

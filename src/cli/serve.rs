@@ -22,7 +22,13 @@ use super::supervision::Supervision;
 /// How long may requests and effects under way go on after the signal to stop?
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
+/// What the help says of secrets.
+const SECRETS: &str = "A flag beats its variable. A secret may also stand in a file that NAME_FILE names, or be a systemd \
+    credential called NAME: LINEAR_API_KEY_FILE=/etc/agent-implement/linear. A wrong value stops the start with \
+    one message that lists everything that is wrong; --print-config shows what is in force.";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = SECRETS)]
 pub struct Arguments {
     #[command(flatten)]
     options: Options,

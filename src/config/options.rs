@@ -11,7 +11,7 @@ pub struct Options {
     /// Port to listen on.
     #[arg(long, env = "PORT", default_value = "8080")]
     pub port: String,
-    /// Folder for the store, the key and the logs.
+    /// Folder of the store, of the key that stored secrets are sealed with, and of the logs.
     #[arg(long, env = "DATA_DIR", default_value = "./data")]
     pub data_dir: PathBuf,
     /// Folder of the operator's own pipelines and steps, as the admin panel shows it.
@@ -28,10 +28,11 @@ pub struct Options {
     /// Milliseconds between two polls of the ticketing systems; at least 1000.
     #[arg(long, env = "POLL_INTERVAL_MS", default_value = "60000")]
     pub poll_interval_ms: String,
-    /// Address under which runs reach this service; unset means that runs cannot report.
+    /// Address under which runs reach this service, such as https://agents.example.com. Unset means
+    /// that runs cannot report.
     #[arg(long, env = "RUNNER_CALLBACK_BASE_URL")]
     pub runner_callback_base_url: Option<String>,
-    /// Secret that run tokens are signed with; at least 32 bytes.
+    /// Secret that run tokens are signed with; at least 32 bytes. Unset means that runs cannot report.
     #[arg(
         long,
         env = "RUNNER_TOKEN_SECRET",
@@ -47,7 +48,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub scm_webhook_secret: Option<String>,
-    /// Bearer secret of the gap-fill trigger; unset switches it off.
+    /// Secret that the workflow behind /agent-implement comments shows; unset switches those runs off.
     #[arg(
         long,
         env = "GAP_FILL_TRIGGER_SECRET",
@@ -55,7 +56,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub gap_fill_trigger_secret: Option<String>,
-    /// API key of Linear.
+    /// API key of Linear. Unset, and without an OAuth application, Linear is off.
     #[arg(
         long,
         env = "LINEAR_API_KEY",
@@ -66,7 +67,7 @@ pub struct Options {
     /// Id of an OAuth application of Linear, in place of an API key.
     #[arg(long, env = "LINEAR_CLIENT_ID")]
     pub linear_client_id: Option<String>,
-    /// Secret of the OAuth application of Linear.
+    /// Secret of the OAuth application of Linear; goes with LINEAR_CLIENT_ID.
     #[arg(
         long,
         env = "LINEAR_CLIENT_SECRET",
@@ -77,13 +78,13 @@ pub struct Options {
     /// Base address of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
     pub linear_api_url: String,
-    /// Address of the Jira site, such as `https://example.atlassian.net`.
+    /// Address of the Jira site, such as https://example.atlassian.net.
     #[arg(long, env = "JIRA_SITE_URL")]
     pub jira_site_url: Option<String>,
-    /// Whose API token JIRA_API_TOKEN is; not for OAuth tokens.
+    /// Email address of the person whose API token JIRA_API_TOKEN is; not for OAuth tokens.
     #[arg(long, env = "JIRA_EMAIL")]
     pub jira_email: Option<String>,
-    /// API token of Jira, or with JIRA_CLOUD_ID an OAuth bearer token.
+    /// API token of Jira, or with JIRA_CLOUD_ID an OAuth bearer token. Unset, Jira is off.
     #[arg(
         long,
         env = "JIRA_API_TOKEN",
@@ -95,13 +96,14 @@ pub struct Options {
     #[arg(long, env = "JIRA_CLOUD_ID")]
     pub jira_cloud_id: Option<String>,
     /// Base address of Jira's API, where it is not the site or the cloud's gateway. An API token
-    /// with scopes needs the gateway: `https://api.atlassian.com/ex/jira/<cloud id>`.
+    /// with scopes needs the gateway: https://api.atlassian.com/ex/jira/<cloud id>.
     #[arg(long, env = "JIRA_API_URL")]
     pub jira_api_url: Option<String>,
-    /// Id of the GitHub App.
+    /// Id of the GitHub App that works on the target repositories. Without an App or GITHUB_TOKEN no
+    /// run is started.
     #[arg(long, env = "GITHUB_APP_ID")]
     pub github_app_id: Option<String>,
-    /// Private key of the GitHub App, as PEM; `\n` stands for a line break.
+    /// Private key of the GitHub App, as PEM; \n stands for a line break. Goes with GITHUB_APP_ID.
     #[arg(
         long,
         env = "GITHUB_APP_PRIVATE_KEY",
@@ -109,7 +111,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub github_app_private_key: Option<String>,
-    /// A plain GitHub token, for small set-ups without an App.
+    /// A plain GitHub token in place of an App, for small set-ups.
     #[arg(
         long,
         env = "GITHUB_TOKEN",
@@ -117,13 +119,13 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub github_token: Option<String>,
-    /// Base address of GitHub's API.
+    /// Base address of GitHub's API; another one for GitHub Enterprise.
     #[arg(long, env = "GITHUB_API_URL", default_value = "https://api.github.com")]
     pub github_api_url: String,
-    /// Image that CI runs use; unset leaves the choice to the repository.
+    /// Image that CI runs and machines use; unset leaves the choice to the repository.
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
-    /// Token of the provider of session machines; unset switches VM sessions off.
+    /// Token of Fly Machines, for runs in virtual machines; unset switches them off.
     #[arg(
         long,
         env = "VM_SESSIONS_TOKEN",
@@ -131,26 +133,28 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub vm_sessions_token: Option<String>,
-    /// Application that session machines are made in; beats the stored setting.
+    /// Fly application that machines are made in; beats what operators chose in the panel.
     #[arg(long, env = "VM_SESSIONS_APP")]
     pub vm_sessions_app: Option<String>,
-    /// Region that session machines are made in; beats the stored setting. Unset means iad.
+    /// Fly region that machines are made in; beats what operators chose in the panel. Unset means iad.
     #[arg(long, env = "VM_SESSIONS_REGION")]
     pub vm_sessions_region: Option<String>,
-    /// Base address of the Machines API.
+    /// Base address of the Fly Machines API.
     #[arg(long, env = "VM_API_URL", default_value = "https://api.machines.dev")]
     pub vm_api_url: String,
-    /// Image of local containers.
+    /// Image that runs in containers of this machine use.
     #[arg(
         long,
         env = "LOCAL_RUNNER_IMAGE",
         default_value = "agent-implement-runner:local"
     )]
     pub local_runner_image: String,
-    /// The container engine: unix:///path or tcp://host:port. Unset means the usual socket.
+    /// The container engine: unix:///path or tcp://host:port. Unset means
+    /// unix:///var/run/docker.sock, where it is.
     #[arg(long, env = "DOCKER_HOST")]
     pub docker_host: Option<String>,
-    /// Model key that sessions are handed.
+    /// Anthropic API key that runs in machines and containers are handed; workflows have the repository's
+    /// own.
     #[arg(
         long,
         env = "ANTHROPIC_API_KEY",
@@ -158,7 +162,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub anthropic_api_key: Option<String>,
-    /// Model token that sessions are handed.
+    /// OAuth token of Claude Code that runs in machines and containers are handed, in place of a key.
     #[arg(
         long,
         env = "CLAUDE_CODE_OAUTH_TOKEN",
@@ -166,7 +170,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub claude_code_oauth_token: Option<String>,
-    /// Chat webhook that is told of dispatches and ends.
+    /// Address of the chat webhook that is told of dispatches and ends; unset tells nobody.
     #[arg(
         long,
         env = "NOTIFY_WEBHOOK_URL",

@@ -12,6 +12,7 @@ mod events;
 mod health;
 mod hooks;
 mod listen;
+mod openapi;
 mod panel;
 mod parts;
 mod runner;
@@ -28,6 +29,7 @@ use parts::Routes;
 pub use admin::why::{WhyView, look as why};
 pub use control::{Control, reachable as control_socket};
 pub use listen::{serve, serve_control};
+pub use openapi::document;
 
 /// Every route that the network has. The busiest come first.
 pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
@@ -58,7 +60,12 @@ fn for_anybody(app: &App) -> Vec<Routes> {
 }
 
 fn for_operators(app: &App) -> Vec<Routes> {
-    vec![admin::routes(app), events::routes(app), panel::routes()]
+    vec![
+        admin::routes(app),
+        events::routes(app),
+        openapi::routes(),
+        panel::routes(),
+    ]
 }
 
 fn answering(all: Vec<Routes>) -> BoxedFilter<(Response,)> {

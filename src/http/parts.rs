@@ -211,6 +211,12 @@ pub fn ok(body: &impl Serialize) -> Response {
     warp::reply::json(body).into_response()
 }
 
+/// 200 with a body that is JSON already.
+pub fn json_text(text: Bytes) -> Response {
+    let json = "application/json";
+    warp::reply::with_header(Response::new(text.into()), CONTENT_TYPE, json).into_response()
+}
+
 /// 200 with a text that is kept as a file.
 pub fn attachment(name: &'static str, text: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");

@@ -22,6 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::openapi::described::Asked;
+
 pub const ACCESS_CODE: &str = "open sesame, please";
 pub const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -183,10 +185,13 @@ impl Server {
     }
 }
 
+/// Sends a request. The answer must be one that the description of the API knows.
 pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
-    let response = request.send().await.unwrap();
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let text = response.text().await.unwrap();
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let asked = Asked::new(request.method().as_str(), request.url());
+    let response = client.execute(request).await.unwrap();
+    let (status, headers, text) = asked.heard(response).await;
     Answer {
         status,
         headers,

@@ -288,6 +288,7 @@ async fn our_own_rules_say_what_they_want() {
     let owner = "owner must be an account name: letters, digits, '_' and '-', not a path";
     let repo = "repo must be a repository name: letters, digits, '.', '_' and '-', not a path";
     let branch = "defaultBranch is not a valid branch name";
+    let region = "cloudRegion must be the name of a region, such as eu-central-1";
     let query = "ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B";
     let config = "ticketingConfig must be a plain object of the kind that ticketingProvider names";
     let system = "ticketingProvider must be 'A' or 'B'";
@@ -302,10 +303,13 @@ async fn our_own_rules_say_what_they_want() {
         (json!({"defaultBranch": "a b"}), branch),
         (json!({"defaultBranch": "-d"}), branch),
         (json!({"defaultBranch": "a..b"}), branch),
+        (json!({"defaultBranch": 5}), branch),
         (
             json!({"provider": "cloud", "cloudRegion": "eu central"}),
-            "cloudRegion must be the name of a region, such as eu-central-1",
+            region,
         ),
+        (json!({"cloudRegion": 5}), region),
+        (json!({"awsRegion": {}}), region),
         (
             json!({"extraEnv": {"A-B": "x"}}),
             "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL",

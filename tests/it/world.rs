@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::api::{ACCESS_CODE, TOKEN_SECRET, config};
+use crate::api::{ACCESS_CODE, TOKEN_SECRET, answer, config};
 use crate::contracts;
 
 /// The workflows that target repositories get.
@@ -378,14 +378,9 @@ impl World {
     /// A token of the admin API.
     pub async fn sign_in(&self) -> String {
         let code = json!({ "code": ACCESS_CODE });
-        let signed_in = reqwest::Client::new()
-            .post(format!("{}/api/auth", self.address))
-            .json(&code)
-            .send()
-            .await
-            .unwrap();
-        let answer: Value = signed_in.json().await.unwrap();
-        answer["token"].as_str().unwrap().to_owned()
+        let request = reqwest::Client::new().post(format!("{}/api/auth", self.address));
+        let signed_in = answer(request.json(&code)).await;
+        signed_in.body["token"].as_str().unwrap().to_owned()
     }
 
     /// Asks the admin API, signed in.
@@ -408,8 +403,8 @@ impl World {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        let told = answer(request).await;
+        (told.status, told.body)
     }
 
     /// The folder of everything: the town's state and the store.

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// the reason when one did not.
     #[arg(long)]
     exit_when_idle: bool,
-    /// What is logged to standard error.
+    /// What is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, default_value = "warn")]
     log_level: String,
     /// Die at a named point, as kill -9 would; for crash tests.

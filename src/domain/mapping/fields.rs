@@ -28,9 +28,25 @@ impl Fields {
         self.get(name).and_then(words)
     }
 
+    /// The same; anything but a text is refused.
+    fn optional_text(&self, name: &str, otherwise: MappingError) -> Checked<Option<&str>> {
+        match self.get(name) {
+            None | Some(Value::String(_)) => Ok(self.text(name)),
+            Some(_) => Err(otherwise),
+        }
+    }
+
+    /// The region, by its name here or by the vendor's.
+    fn region(&self) -> Checked<Option<&str>> {
+        let named = |name| self.optional_text(name, MappingError::Region);
+        let (ours, theirs) = (named("cloudRegion")?, named("awsRegion")?);
+        Ok(ours.or(theirs))
+    }
+
     pub(super) fn default_branch(&self, stored: Option<&Mapping>) -> Checked<String> {
-        let given = self.text("defaultBranch").map(str::to_owned);
+        let given = self.optional_text("defaultBranch", MappingError::Branch)?;
         let branch = given
+            .map(str::to_owned)
             .or_else(|| stored.map(|stored| stored.default_branch.clone()))
             .ok_or(MappingError::NoBranch)?;
         if is_branch_name(&branch) {
@@ -41,10 +57,10 @@ impl Fields {
     }
 
     pub(super) fn provider(&self) -> Checked<Provider> {
+        let region = self.region()?;
         match self.get("provider").map(Value::as_str) {
             None | Some(Some("direct" | "anthropic")) => Ok(Provider::Direct),
             Some(Some("cloud" | "bedrock")) => {
-                let region = self.text("cloudRegion").or_else(|| self.text("awsRegion"));
                 let region = region.ok_or(MappingError::NoRegion)?;
                 if self.execution_mode() == Ok(ExecutionMode::VmMachines) {
                     return Err(MappingError::CloudOnMachines);

@@ -1,0 +1,57 @@
+//! `agent-implement completions`: what a shell completes of our command line.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_complete::generate;
+use clap_complete::shells::{Bash, Fish, Zsh};
+
+use super::{CommandLine, NAME};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The shell that reads it.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// The shells that we complete for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints the script of a shell.
+pub fn completions(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut command = shown();
+    let mut script = Vec::new();
+    match arguments.shell {
+        Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
+        Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
+        Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
+    }
+    let mut script = String::from_utf8(script)?;
+    if arguments.shell == Shell::Bash {
+        script = mended(&script);
+    }
+    super::printed(io::stdout().lock().write_all(script.as_bytes()))
+}
+
+/// clap_complete 4.6 writes the dash of a program's name in two ways in one script for bash, which
+/// then completes no command's flags.
+fn mended(script: &str) -> String {
+    let (here, there) = (NAME.replace('-', "__subcmd__"), NAME.replace('-', "__"));
+    script.replace(&here, &there)
+}
+
+/// The command line without what is hidden; the generators would offer that, too.
+fn shown() -> Command {
+    let whole = CommandLine::command();
+    let own = whole.get_subcommands().filter(|own| !own.is_hide_set());
+    Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommands(own.cloned())
+}

@@ -1,0 +1,13 @@
+//! `agent-implement openapi`: the description of the API, for people and generators of clients.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::http;
+
+/// Prints the document.
+pub fn openapi() -> anyhow::Result<ExitCode> {
+    let document = http::document().map_err(anyhow::Error::msg)?;
+    let mut out = std::io::stdout().lock();
+    super::printed(out.write_all(&document).and_then(|()| writeln!(out)))
+}
