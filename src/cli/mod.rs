@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod audit;
 mod demo;
 mod logging;
 mod mask;
@@ -29,6 +30,8 @@ enum Command {
     Run(run::Arguments),
     /// Inside a CI run, first of all: hide the run's tokens from its log.
     Mask,
+    /// Check the record of who did what.
+    Audit(audit::Arguments),
     /// In the demo and the tests: play the agent CLI from a script.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
@@ -44,6 +47,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
+        Command::Audit(arguments) => audit::audit(arguments),
         Command::ScriptedAgent { arguments } => Ok(scripted_agent::main(arguments)),
     };
     done.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@
 
 mod check;
 mod hosts;
+mod observing;
 mod options;
 mod sessions;
 mod sources;
@@ -22,6 +23,7 @@ use crate::domain::secret::Secret;
 
 use check::Check;
 pub use hosts::{Containers, Engine, VmSessions};
+pub use observing::Metrics;
 pub use options::Options;
 use sources::Sources;
 use ticketing::TicketingSecrets;
@@ -70,8 +72,11 @@ pub struct Config {
     pub image_prefixes: Vec<String>,
     pub reaper: Reaper,
     pub trusted_proxies: Vec<IpAddr>,
+    pub metrics: Metrics,
     pub log_format: LogFormat,
     pub log_level: String,
+    /// For how many days log files are kept; 0 writes none.
+    pub log_keep_days: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -167,6 +172,7 @@ impl Config {
             .filter_map(|(name, value)| Some((name, secret(name, value)?)))
             .collect();
         let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
+        let metrics_token = secret("METRICS_TOKEN", given.metrics_token.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -236,8 +242,10 @@ impl Config {
             image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
+            metrics: check.metrics(&given.metrics, metrics_token),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
+            log_keep_days: check.log_keep_days(&given.log_keep_days),
         };
         check.done(config)
     }
@@ -336,6 +344,9 @@ impl Config {
                 .to_owned(),
             ),
             ("LOG_LEVEL", self.log_level.clone()),
+            ("LOG_KEEP_DAYS", self.log_keep_days.to_string()),
+            ("METRICS", self.metrics.on.to_string()),
+            ("METRICS_TOKEN", mask(self.metrics.token.is_some())),
         ];
         values.extend(hosts::effective(
             &self.vm_sessions,
@@ -369,6 +380,7 @@ impl Config {
             self.notify.as_ref().map(|notify| &notify.url),
             self.secrets_key.as_ref(),
             self.vm_sessions.token.as_ref(),
+            self.metrics.token.as_ref(),
         ]
         .into_iter()
         .flatten()

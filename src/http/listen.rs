@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
@@ -24,6 +24,7 @@ use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
 use super::error::ApiError;
+use super::metrics::requests;
 use super::parts::{self, Peer};
 use crate::app::App;
 
@@ -51,7 +52,7 @@ pub async fn serve(
     loop {
         match select(pin!(listener.accept()), &mut stop).await {
             Either::Left((Ok((stream, peer)), _)) => {
-                connect(stream, peer, routes.clone(), &connections);
+                connect(&app, stream, peer, routes.clone(), &connections);
             }
             Either::Left((Err(error), _)) => rest(&error).await,
             Either::Right(((), _)) => break,
@@ -74,6 +75,7 @@ async fn rest(error: &io::Error) {
 }
 
 fn connect(
+    app: &App,
     stream: TcpStream,
     peer: SocketAddr,
     routes: BoxedFilter<(Response,)>,
@@ -82,12 +84,13 @@ fn connect(
     // Replies are small and whole; nothing is won by waiting to fill a packet.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(warp::service(routes));
+    let app = app.clone();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(
             TokioIo::new(stream),
-            service_fn(move |request| answer(service.clone(), request, peer)),
+            service_fn(move |request| answer(app.clone(), service.clone(), request, peer)),
         );
     let watched = connections.watch(connection);
     tokio::spawn(async move {
@@ -98,6 +101,7 @@ fn connect(
 }
 
 async fn answer<S>(
+    app: App,
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: SocketAddr,
@@ -108,6 +112,7 @@ where
 {
     let span =
         tracing::info_span!("request", method = %request.method(), path = request.uri().path());
+    let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
         // The answer to HEAD is that to GET; the connection leaves its body out.
         *request.method_mut() = Method::GET;
@@ -121,6 +126,8 @@ where
             parts::dressed(ApiError::internal().into_response())
         }
     };
-    span.in_scope(|| tracing::debug!(status = response.status().as_u16(), "Answered."));
+    let status = response.status().as_u16();
+    requests::count(&app.metrics, &path, status, began.elapsed());
+    span.in_scope(|| tracing::debug!(status, "Answered."));
     Ok(response)
 }

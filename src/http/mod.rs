@@ -10,6 +10,7 @@ mod events;
 mod health;
 mod hooks;
 mod listen;
+mod metrics;
 mod panel;
 mod parts;
 mod runner;
@@ -33,6 +34,9 @@ pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
         session::routes(app),
         trigger::routes(app),
     ];
+    if app.config.metrics.on {
+        all.push(metrics::routes(app));
+    }
     if app.config.admin_access_code.is_some() {
         all.push(admin::routes(app));
         all.push(events::routes(app));

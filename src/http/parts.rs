@@ -26,6 +26,7 @@ use warp::{Filter, reject};
 
 use super::error::{AdminFault, ApiError, RunnerFault};
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::keys::admin_token;
 use crate::keys::run_token::{Audience, RunClaims};
 use crate::keys::signature::bearer;
@@ -289,6 +290,11 @@ pub fn client(app: &App) -> BoxedFilter<(IpAddr,)> {
             client_address(peer, &headers, &app.config.trusted_proxies)
         })
         .boxed()
+}
+
+/// The operator whose request it is, as the audit names them.
+pub fn operator(app: &App) -> BoxedFilter<(Actor,)> {
+    client(app).map(Actor::admin).boxed()
 }
 
 fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {

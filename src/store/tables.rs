@@ -3,6 +3,7 @@
 use redb::WriteTransaction;
 use serde_json::Value;
 
+use crate::domain::audit::Entry;
 use crate::domain::feedback::{Command, Finding, PullRow};
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
@@ -108,6 +109,9 @@ pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
 /// Name -> value of a setting that operators changed. A handful.
 pub const SETTINGS: Shelf<&str, String> = Shelf::new("settings-1");
 
+/// Sequence -> who did what. Written with what it tells of; only ever added to.
+pub const AUDIT: Shelf<u64, Entry> = Shelf::new("audit-1");
+
 /// Makes all of them, so that a snapshot never meets a missing table.
 pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     META.create(tx)?;
@@ -140,5 +144,6 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
     REAPER_ACTIONS.create(tx)?;
     REAPER_NOTED.create(tx)?;
     SECRETS.create(tx)?;
-    SETTINGS.create(tx)
+    SETTINGS.create(tx)?;
+    AUDIT.create(tx)
 }

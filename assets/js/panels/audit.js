@@ -18,10 +18,10 @@ export const load = () => gather("/api/dedup", { audit: `/api/audit?limit=${PAGE
 const text = (detail) => (typeof detail === "string" ? detail : detail ? JSON.stringify(detail) : "");
 
 export function view({ main: dedup, audit }, ctx) {
-	const edge = audit?.at(-1)?.at;
-	older = older.filter((one) => one.at < edge);
+	const edge = audit?.at(-1)?.seq;
+	older = older.filter((one) => one.seq < edge);
 	const more = async () => {
-		const page = await get(`/api/audit?limit=${PAGE}&before=${encodeURIComponent(older.at(-1)?.at ?? edge)}`);
+		const page = await get(`/api/audit?limit=${PAGE}&before=${older.at(-1)?.seq ?? edge}`);
 		if (!page.length) toast("There are no older entries.");
 		older.push(...page);
 		ctx.redraw();
@@ -38,7 +38,7 @@ export function view({ main: dedup, audit }, ctx) {
 			empty: ["The ledger is empty", "An issue enters it when it is dispatched, and leaves it when its run fails or its window is over."],
 		})),
 		section("Audit log", {}, audit ? [table({
-			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => `${row.at} ${row.action} ${row.target}`, filter: true,
+			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => String(row.seq), filter: true,
 			columns: [
 				col("Action", "l", "action"),
 				col("Target", "", "target", (row) => clamp(row.target)),

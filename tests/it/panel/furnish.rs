@@ -425,8 +425,8 @@ pub fn answers(words: &Words) -> Value {
         "POST /api/mappings/SHOP/secrets": {"name": "NEW_ONE"},
         "DELETE /api/mappings/SHOP/secrets/STRIPE_KEY": {"deleted": true},
         "GET /api/audit?limit=200": [
-            {"at": at, "actor": "admin", "action": "mapping.updated", "target": "SHOP", "detail": title},
-            {"at": "2026-11-20T09:00:00.000Z", "actor": "service", "action": "run.dispatched", "target": name, "detail": {"runner": "ci"}},
+            {"seq": 2, "at": at, "actor": "admin@192.0.2.1", "action": "mapping-updated", "target": "SHOP", "detail": title, "hash": "b2"},
+            {"seq": 1, "at": "2026-11-20T09:00:00.000Z", "actor": "service", "action": "run-dispatched", "target": name, "detail": "implementation run", "hash": "a1"},
         ],
         "GET /api/customizations": {"root": "/etc/agent-implement/custom", "customizations": [
             {"path": format!("steps/{name}"), "category": "step", "status": "override", "upstreamPath": "steps/verify", "size": 2310, "modifiedAt": at},
