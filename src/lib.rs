@@ -36,6 +36,7 @@ pub mod app;
 pub mod clock;
 pub mod config;
 pub mod crash;
+pub mod meter;
 
 // On top: the commands.
 pub mod cli;

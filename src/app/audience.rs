@@ -27,6 +27,11 @@ impl Audience {
         Arc::clone(&self.seats).try_acquire_owned().ok()
     }
 
+    /// How many watch now.
+    pub fn listeners(&self) -> usize {
+        SEATS.saturating_sub(self.seats.available_permits())
+    }
+
     /// The service stops: nobody is shown anything any more.
     pub fn dismiss(&self) {
         self.dismissed.send_replace(true);

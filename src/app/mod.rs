@@ -1,8 +1,10 @@
 //! Everything the engine holds: handles, no behaviour.
 
 mod audience;
+mod door;
 mod healing;
 mod hosts;
+mod metrics;
 mod probes;
 mod pulse;
 mod sightings;
@@ -33,8 +35,10 @@ use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials
 use crate::wire::{Client, Proxies, Redactor};
 
 pub use audience::Audience;
+pub use door::Door;
 pub use healing::{Healed, Healing};
 pub use hosts::DEFAULT_REGION;
+pub use metrics::{MAX_ROUTES, Machines, Metrics, STATUSES};
 pub use probes::{Condition, Connection, Finding, Probes};
 pub use pulse::{Beat, Pulse};
 pub use sightings::{Sighted, Sighting, Sightings};
@@ -75,6 +79,8 @@ pub struct Handles {
     pub healing: Healing,
     pub tails: Tails,
     pub audience: Audience,
+    pub door: Door,
+    pub metrics: Metrics,
 }
 
 impl Deref for App {
@@ -93,6 +99,7 @@ pub struct Bells {
     pub reap: Notify,
     pub follow_up: Notify,
     pub heal: Notify,
+    pub door: Notify,
     /// Rung for all that wait, when it is noted what came of trying an effect.
     pub settled: Notify,
 }
@@ -199,6 +206,7 @@ impl App {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
             store,
+            metrics: Metrics::new(setting.clock.now()),
             clock: setting.clock,
             ticketing,
             github,
@@ -218,6 +226,7 @@ impl App {
             healing: Healing::default(),
             tails: Tails::default(),
             audience: Audience::default(),
+            door: Door::default(),
         })))
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Kept in memory: after a restart the first poll fills it again. Nothing is decided from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use crate::domain::decision::Decision;
+use crate::domain::decision::{Decision, Outcome, Reason};
 use crate::domain::ids::TeamKey;
 use crate::domain::issue::{FlaggedIssue, System};
 use crate::domain::time::Timestamp;
@@ -92,6 +92,28 @@ impl Sightings {
     /// Issues in progress by mapping.
     pub fn in_progress(&self) -> BTreeMap<TeamKey, u32> {
         self.lock().in_progress.clone()
+    }
+
+    /// When each system that was asked last answered.
+    pub fn seen_at(&self) -> BTreeMap<System, Option<Timestamp>> {
+        let seen = self.lock();
+        let systems = seen.systems.iter();
+        systems
+            .map(|(system, one)| (*system, one.seen_at))
+            .collect()
+    }
+
+    /// How many issues in sight each was decided about.
+    pub fn decisions(&self) -> HashMap<(Outcome, Option<Reason>), u64> {
+        let seen = self.lock();
+        let mut counts = HashMap::new();
+        for sighted in seen.systems.values().flat_map(|system| &system.issues) {
+            let Decision {
+                outcome, reason, ..
+            } = sighted.decision;
+            *counts.entry((outcome, reason)).or_default() += 1;
+        }
+        counts
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {

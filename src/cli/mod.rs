@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod audit;
 mod backup;
 mod completions;
 mod demo;
@@ -55,6 +56,8 @@ enum Command {
     Run(run::Arguments),
     /// What a workflow executes first of all: hide the run's tokens from its log.
     Mask,
+    /// Check the record of who did what.
+    Audit(audit::Arguments),
     /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
     Openapi,
     /// Print a script that makes a shell complete this command line.
@@ -119,6 +122,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
+        Command::Audit(arguments) => with_runtime(audit::audit(arguments)),
         Command::Openapi => openapi::openapi(),
         Command::Completions(arguments) => completions::completions(&arguments),
         Command::Man(arguments) => man::man(&arguments),

@@ -7,6 +7,7 @@
 mod check;
 mod env_file;
 mod hosts;
+mod observing;
 mod options;
 mod outbound;
 mod sessions;
@@ -26,6 +27,7 @@ use crate::domain::secret::Secret;
 use check::Check;
 pub use env_file::EnvFile;
 pub use hosts::{Containers, Engine, VmSessions};
+pub use observing::Metrics;
 pub use options::Options;
 pub use outbound::{Outbound, ProxyAddress};
 use sources::Sources;
@@ -80,8 +82,11 @@ pub struct Config {
     pub outbound: Outbound,
     /// The service manager that started us.
     pub supervisor: Option<Supervisor>,
+    pub metrics: Metrics,
     pub log_format: LogFormat,
     pub log_level: String,
+    /// For how many days log files are kept; 0 writes none.
+    pub log_keep_days: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -190,6 +195,7 @@ impl Config {
             .filter_map(|(name, value)| Some((name, secret(name, value)?)))
             .collect();
         let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
+        let metrics_token = secret("METRICS_TOKEN", given.metrics_token.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -264,8 +270,10 @@ impl Config {
                 (given.https_proxy, given.http_proxy, given.no_proxy),
             ),
             supervisor: supervisor::supervisor(sources, std::process::id()),
+            metrics: check.metrics(&given.metrics, metrics_token),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
+            log_keep_days: check.log_keep_days(&given.log_keep_days),
         };
         check.done(config)
     }
@@ -364,6 +372,9 @@ impl Config {
                 .to_owned(),
             ),
             ("LOG_LEVEL", self.log_level.clone()),
+            ("LOG_KEEP_DAYS", self.log_keep_days.to_string()),
+            ("METRICS", self.metrics.on.to_string()),
+            ("METRICS_TOKEN", mask(self.metrics.token.is_some())),
         ];
         values.extend(hosts::effective(
             &self.vm_sessions,
@@ -398,6 +409,7 @@ impl Config {
             self.notify.as_ref().map(|notify| &notify.url),
             self.secrets_key.as_ref(),
             self.vm_sessions.token.as_ref(),
+            self.metrics.token.as_ref(),
         ]
         .into_iter()
         .flatten()

@@ -221,6 +221,20 @@ pub struct Options {
     /// Hosts that are asked without a proxy, separated by commas; this machine itself always is.
     #[arg(long, env = "NO_PROXY")]
     pub no_proxy: Option<String>,
+    /// Whether GET /metrics is there: true or false.
+    #[arg(long, env = "METRICS", default_value = "true")]
+    pub metrics: String,
+    /// Bearer token of GET /metrics; unset lets only this machine read it.
+    #[arg(
+        long,
+        env = "METRICS_TOKEN",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub metrics_token: Option<String>,
+    /// Days that log files are kept in DATA_DIR/logs, today included; 0 writes none.
+    #[arg(long, env = "LOG_KEEP_DAYS", default_value = "14")]
+    pub log_keep_days: String,
     /// Form of the log on standard error: text or json.
     #[arg(long, env = "LOG_FORMAT", default_value = "text")]
     pub log_format: String,

@@ -53,6 +53,8 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--reaper-dry-run=perhaps",
         "--reaper-alert-threshold=many",
         "--session-image=a b",
+        "--metrics=maybe",
+        "--log-keep-days=4000",
     ];
     let told = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
@@ -68,11 +70,13 @@ fn everything_that_is_wrong_is_said_at_once() {
         "SECRETS_KEY: it must be 32 bytes in base64",
         "RUNNER_MODE must be one of: default, ci, vm, local, shadow, not 'docker'",
         "REAPER_DRY_RUN must be true or false, not 'perhaps'",
+        "METRICS must be true or false, not 'maybe'",
+        "LOG_KEEP_DAYS must be at most 3650",
         "REAPER_ALERT_THRESHOLD must be a whole number of machines, not 'many'",
     ] {
         assert!(told.contains(problem), "{problem:?} in {told}");
     }
-    assert_eq!(told.lines().count(), 14);
+    assert_eq!(told.lines().count(), 16);
 }
 
 #[test]
@@ -106,12 +110,13 @@ fn effective_values_hide_every_secret() {
         "--linear-api-key=lin_topsecret",
         "--scm-webhook-secret=hook_topsecret",
         "--gap-fill-trigger-secret=gap_topsecret",
+        "--metrics-token=metrics_topsecret",
         "--secrets-key=topsecretAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
     ];
     let config = read(&flags, &[]).unwrap();
     let shown = format!("{:?} {config:?}", config.effective());
     assert!(!shown.contains("topsecret"), "{shown}");
-    assert_eq!(config.secrets().len(), 6);
+    assert_eq!(config.secrets().len(), 7);
 }
 
 #[test]

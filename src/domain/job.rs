@@ -129,6 +129,16 @@ pub enum RunnerKind {
     Local,
 }
 
+impl RunnerKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunnerKind::Ci => "ci",
+            RunnerKind::Vm => "vm",
+            RunnerKind::Local => "local",
+        }
+    }
+}
+
 /// Status of a job, each with what it alone knows. Terminal states never change again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]

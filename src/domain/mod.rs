@@ -18,6 +18,7 @@ pub mod reaping;
 pub mod runner_mode;
 pub mod transition;
 
+pub mod audit;
 pub mod comments;
 pub mod effect;
 pub mod plan;

@@ -6,13 +6,15 @@
 use std::collections::HashSet;
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::IssueId;
 use crate::domain::issue::System;
 use crate::domain::job::Job;
 use crate::domain::transition::Event;
-use crate::store::{StoreResult, jobs};
+use crate::store::{StoreResult, audit, jobs};
 
-use super::commit::{self, Policy};
+use super::commit::{self, Happened, Policy};
+use super::dispatch;
 
 /// Ends the runs that work for closed issues of a system. `flagged` is what it has just shown.
 pub(super) async fn end_runs(
@@ -48,8 +50,14 @@ pub(super) async fn end_runs(
 async fn end_run(app: &App, job: &Job) -> StoreResult<()> {
     tracing::info!(job.id = %job.id, issue.key = %job.issue.key, "The issue was closed; its run is ended.");
     let (id, policy, now) = (job.id.clone(), Policy::of(&app.config), app.now());
-    app.store
-        .write(move |tx| commit::happen(tx, policy, &id, Event::IssueClosed, now))
-        .await
-        .map(drop)
+    let deed = Actor::service().did(Action::RunCancelled, &job.issue.key);
+    let deed = deed.told(format!("the issue was closed; {}", dispatch::told(job)));
+    let ended = app.store.write(move |tx| {
+        let happened = commit::happen(tx, policy, &id, Event::IssueClosed, now)?;
+        match happened {
+            Happened::Advanced(_) => audit::append(tx, &deed, now),
+            Happened::Refused(..) | Happened::NoSuchJob => Ok(()),
+        }
+    });
+    ended.await
 }

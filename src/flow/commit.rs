@@ -1,6 +1,7 @@
 //! Storing what follows from an event, all of it in the caller's transaction.
 
 use crate::config::Config;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::comments;
 use crate::domain::decision::{Decision, Outcome, Reason};
 use crate::domain::effect::{Effect, PullCommentStyle};
@@ -10,9 +11,9 @@ use crate::domain::plan::PlanComment;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Planned, Refusal};
 use crate::store::parked::Parked;
-use crate::store::{StoreResult, WriteTx, contexts, dedup, jobs, ledger, outbox, parked};
+use crate::store::{StoreResult, WriteTx, audit, contexts, dedup, jobs, ledger, outbox, parked};
 
-use super::feedback;
+use super::{dispatch, feedback};
 
 /// What the operator decided and commits depend on.
 #[derive(Debug, Clone, Copy)]
@@ -53,9 +54,20 @@ pub fn happen(
         Event::StartRefused { reason, .. } => Some(reason.clone()),
         _ => None,
     };
+    let by = match &event {
+        Event::StepReported | Event::ResultReported { .. } => Actor::run(),
+        _ => Actor::service(),
+    };
+    // A result may be the first that is heard of a run, and is the last.
+    let is_result = matches!(event, Event::ResultReported { .. });
     match transition::advance(&job, event, now) {
         Ok(next) => {
             store(tx, policy, &next, now)?;
+            let is_known = is_result || next.job.dispatched_at.is_some();
+            if job.dispatched_at.is_none() && is_known {
+                let deed = by.did(Action::RunStarted, &job.issue.key);
+                audit::append(tx, &deed.told(dispatch::told(&job)), now)?;
+            }
             if let Some(why) = refused {
                 note_refusal(tx, &next.job, why, now)?;
             }

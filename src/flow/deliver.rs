@@ -183,12 +183,19 @@ async fn settle(app: &App, errand: Errand, acted: Acted) -> StoreResult<()> {
 /// One commit for the errand and for what its outcome means to the job.
 async fn settle_told(app: &App, errand: Errand, job: JobId, event: Event) -> StoreResult<()> {
     let (now, policy) = (app.now(), Policy::of(&app.config));
-    app.store
-        .write(move |tx| {
-            outbox::settle(tx, &errand, now)?;
-            commit::happen(tx, policy, &job, event.clone(), now).map(|_| ())
-        })
-        .await
+    let started = match (&errand.effect, &event) {
+        (Effect::StartRun { issue, .. }, Event::Started { .. }) => Some(issue.id.clone()),
+        _ => None,
+    };
+    let settled = app.store.write(move |tx| {
+        outbox::settle(tx, &errand, now)?;
+        commit::happen(tx, policy, &job, event.clone(), now).map(|_| ())
+    });
+    settled.await?;
+    if let Some(issue) = started {
+        app.metrics.dispatched(&issue, now);
+    }
+    Ok(())
 }
 
 /// One commit for the errand and for what the project's operator is told of it.

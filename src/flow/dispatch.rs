@@ -7,6 +7,7 @@ use ulid::Ulid;
 
 use crate::app::App;
 use crate::config::Config;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::branch::branch_name;
 use crate::domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
 use crate::domain::effect::{Effect, RunBrief, ticket_lane};
@@ -19,7 +20,7 @@ use crate::domain::mapping::{Mapping, PLAN_WORKFLOW};
 use crate::domain::runner_mode::{self, Placement, RunnerMode};
 use crate::domain::time::Timestamp;
 use crate::store::dedup::DedupEntry;
-use crate::store::{Rows, StoreResult, WriteTx, contexts, dedup, jobs, mappings, outbox};
+use crate::store::{Rows, StoreResult, WriteTx, audit, contexts, dedup, jobs, mappings, outbox};
 
 /// A run that somebody decided to start.
 #[derive(Debug, Clone)]
@@ -129,10 +130,11 @@ pub fn reserve(
         image_unread,
         ..brief(&mapping, job, description, related)
     };
-    start(tx, &job, brief_of(&job), now)?;
+    let by = Actor::service();
+    start(tx, &by, &job, brief_of(&job), now)?;
     if let Some(image) = shadow {
         let shadow = shadow_of(&job, &mapping, image, now);
-        start(tx, &shadow, brief_of(&shadow), now)?;
+        start(tx, &by, &shadow, brief_of(&shadow), now)?;
     }
     dedup::put(
         tx,
@@ -180,20 +182,30 @@ fn minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
     }
 }
 
-/// Stores a job and owes its start.
+/// Stores a job and owes its start, for whoever asked for it.
 pub(super) fn start(
     tx: &WriteTx<'_>,
+    by: &Actor,
     job: &Job,
     brief: RunBrief,
     now: Timestamp,
 ) -> StoreResult<()> {
     jobs::put(tx, job)?;
+    let deed = by.did(Action::RunDispatched, &job.issue.key);
+    audit::append(tx, &deed.told(told(job)), now)?;
     let start = Effect::StartRun {
         job: job.id.clone(),
         issue: job.issue.clone(),
         brief: Box::new(brief),
     };
     outbox::push(tx, &start, now).map(drop)
+}
+
+/// What the audit says of a run.
+pub(super) fn told(job: &Job) -> String {
+    let (kind, runner) = (job.kind.as_str(), job.runner.as_str());
+    let shadow = if job.shadow { "shadow " } else { "" };
+    format!("{shadow}{kind} run {} on {runner} in {}", job.id, job.repo)
 }
 
 fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {

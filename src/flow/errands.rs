@@ -1,13 +1,14 @@
 //! What an operator does about errands that are stuck: have one tried again, or drop it.
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor, Deed};
 use crate::domain::effect::Effect;
 use crate::domain::job::Job;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Cause;
 use crate::store::outbox::{self, Errand, Found};
 use crate::store::syncs::{self, Synced};
-use crate::store::{Rows, StoreError, StoreResult, WriteTx, jobs};
+use crate::store::{Rows, StoreError, StoreResult, WriteTx, audit, jobs};
 
 use super::act;
 use super::commit::{self, Policy};
@@ -34,28 +35,55 @@ pub enum ErrandError {
 ///
 /// # Errors
 /// When there is none of this number, or doing it now would undo what was done since.
-pub async fn retry(app: &App, seq: u64) -> Result<(), ErrandError> {
+pub async fn retry(app: &App, by: Actor, seq: u64) -> Result<(), ErrandError> {
     let now = app.now();
-    let retried = app.store.write(move |tx| match outbox::find(tx, seq)? {
-        None => Ok(Err(ErrandError::Unknown)),
-        Some(Found::Pending(errand)) => outbox::hasten(tx, &errand, now).map(Ok),
-        Some(Found::Dead(errand)) if is_outdated(tx, &errand)? => Ok(Err(ErrandError::Outdated)),
-        Some(Found::Dead(errand)) => outbox::revive(tx, &errand, now).map(Ok),
+    let retried = app.store.write(move |tx| {
+        let errand = match outbox::find(tx, seq)? {
+            None => return Ok(Err(ErrandError::Unknown)),
+            Some(Found::Pending(errand)) => {
+                outbox::hasten(tx, &errand, now)?;
+                errand
+            }
+            Some(Found::Dead(errand)) if is_outdated(tx, &errand)? => {
+                return Ok(Err(ErrandError::Outdated));
+            }
+            Some(Found::Dead(errand)) => {
+                outbox::revive(tx, &errand, now)?;
+                errand
+            }
+        };
+        audit::append(tx, &deed(&by, Action::EffectRetried, &errand), now).map(Ok)
     });
     retried.await?
+}
+
+fn deed(by: &Actor, action: Action, errand: &Errand) -> Deed {
+    let what = format!("{} in {}", errand.effect.name(), errand.lane);
+    by.did(action, errand.seq).told(what)
 }
 
 /// Gives an errand up for good; whoever waits for what it would have done is told.
 ///
 /// # Errors
 /// When there is none of this number, or it is being tried.
-pub async fn drop(app: &App, seq: u64) -> Result<(), ErrandError> {
+pub async fn drop(app: &App, by: Actor, seq: u64) -> Result<(), ErrandError> {
     let (now, policy) = (app.now(), Policy::of(&app.config));
-    let dropped = app.store.write(move |tx| match outbox::find(tx, seq)? {
-        None => Ok(Err(ErrandError::Unknown)),
-        Some(Found::Dead(errand)) => outbox::forget(tx, &errand).map(Ok),
-        Some(Found::Pending(errand)) if errand.is_under_way() => Ok(Err(ErrandError::UnderWay)),
-        Some(Found::Pending(errand)) => drop_owed(tx, policy, &errand, now).map(Ok),
+    let dropped = app.store.write(move |tx| {
+        let errand = match outbox::find(tx, seq)? {
+            None => return Ok(Err(ErrandError::Unknown)),
+            Some(Found::Dead(errand)) => {
+                outbox::forget(tx, &errand)?;
+                errand
+            }
+            Some(Found::Pending(errand)) if errand.is_under_way() => {
+                return Ok(Err(ErrandError::UnderWay));
+            }
+            Some(Found::Pending(errand)) => {
+                drop_owed(tx, policy, &errand, now)?;
+                errand
+            }
+        };
+        audit::append(tx, &deed(&by, Action::EffectDropped, &errand), now).map(Ok)
     });
     let dropped = dropped.await?;
     app.bells.settled.notify_waiters();

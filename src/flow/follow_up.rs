@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::domain::caps;
 use crate::domain::comments;
 use crate::domain::effect::{Effect, PullCommentStyle};
@@ -367,6 +368,7 @@ fn begin_command(
     };
     let wanted = PullRun {
         kind: JobKind::GapFill,
+        by: commanded(command),
         opened: &standing.opened,
         mapping: &standing.mapping,
         named: &seen.ticket,
@@ -383,6 +385,14 @@ fn begin_command(
     };
     findings::put_command(tx, pull, key, &started)?;
     Ok(Some(job))
+}
+
+/// Who commented; the repository's workflow does not say, and knows the trigger's secret.
+fn commanded(command: &Command) -> Actor {
+    match &command.by {
+        Some(login) => Actor::webhook([login.as_str()]),
+        None => Actor::trigger(),
+    }
 }
 
 fn begin_follow_up(
@@ -402,6 +412,7 @@ fn begin_follow_up(
     let (text, count) = feedback::told(&told);
     let wanted = PullRun {
         kind: JobKind::FollowUp,
+        by: Actor::webhook(told.iter().take(count).map(|one| one.remark.author.name())),
         opened: &standing.opened,
         mapping: &standing.mapping,
         named: &seen.ticket,

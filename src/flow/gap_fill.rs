@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use crate::crash::CrashPoint;
+use crate::domain::audit::Actor;
 use crate::domain::caps;
 use crate::domain::comments;
 use crate::domain::feedback::{Command, CommandState, PullId};
@@ -225,6 +226,7 @@ fn reserve(
     }
     let wanted = PullRun {
         kind: JobKind::GapFill,
+        by: Actor::trigger(),
         opened: &opened,
         mapping: &mapping,
         named,

@@ -26,6 +26,7 @@
 //! An operator who finds one of them stuck has it tried again, or drops it: [`errands`].
 //! An operator who has a project's workflows synced waits for an errand like any other: [`sync`];
 //! [`template_status`] tells who needs it.
+//! Whoever is refused at the door is noted by [`doorkeeping`].
 //!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
@@ -35,6 +36,7 @@ pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod doorkeeping;
 pub mod errands;
 pub mod feedback;
 pub mod follow_up;
@@ -56,7 +58,12 @@ mod task;
 
 pub use task::Stop;
 
+use std::time::Duration;
+
 use crate::app::App;
+
+/// How often is looked at what the audit has still to be told?
+const DOORKEEPING: Duration = Duration::from_secs(10 * 60);
 
 /// Runs the engine until it is told to stop, then waits for what is in the middle of something.
 pub async fn run(app: App, stop: Stop) {
@@ -100,6 +107,14 @@ pub async fn run(app: App, stop: Stop) {
         stop.clone(),
         || heal::once(&app),
     );
+    let doorkeeping = task::repeat(
+        "doorkeeping",
+        DOORKEEPING,
+        &app.bells.door,
+        &app.pulse,
+        stop.clone(),
+        || doorkeeping::once(&app),
+    );
     let delivering = deliver::run(app.clone(), stop.clone());
     tokio::join!(
         polling,
@@ -107,6 +122,7 @@ pub async fn run(app: App, stop: Stop) {
         reaping,
         following_up,
         healing,
+        doorkeeping,
         delivering
     );
 }

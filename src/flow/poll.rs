@@ -1,6 +1,7 @@
 //! One look at every ticketing system, and a decision about every flagged issue.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 
@@ -23,7 +24,7 @@ use super::image;
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
-    let now = app.now();
+    let (began, now) = (Instant::now(), app.now());
     let mut view = app.store.read(|tx| view(tx, app, now))?;
     let lanes = app.store.read(outbox::lanes)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
@@ -45,13 +46,31 @@ pub async fn once(app: &App) -> StoreResult<()> {
         add_siblings(account, &mut decided).await;
     }
     let images = images(app, &view, &mut decided).await;
+    let is_silent = looks.iter().any(|look| look.issues.is_err());
+    note_waiting(app, &decided, is_silent, now);
     let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
     note(app, decided, images, now).await?;
     for look in looks.iter().filter(|look| look.issues.is_ok()) {
         closed::end_runs(app, look.system, &flagged).await?;
     }
+    app.metrics.polls.observe_time(began.elapsed());
     app.pulse.poll_ended(app.now());
     Ok(())
+}
+
+/// Since when issues wait for a run. One whose start is still owed, or whose system is silent, goes on
+/// waiting.
+fn note_waiting(app: &App, decided: &[(FlaggedIssue, Decision)], is_silent: bool, now: Timestamp) {
+    let with = |outcomes: &'static [Outcome]| {
+        let of = decided
+            .iter()
+            .filter(|(_, decision)| outcomes.contains(&decision.outcome));
+        of.map(|(issue, _)| &issue.issue.id)
+    };
+    let started: HashSet<&IssueId> = with(&[Outcome::InProgress]).collect();
+    let waiting = with(&[Outcome::Waiting, Outcome::Dispatched]);
+    let goes_on = |issue: &IssueId| is_silent || started.contains(issue);
+    app.metrics.seen_waiting(waiting, goes_on, now);
 }
 
 fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {

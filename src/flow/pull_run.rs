@@ -1,6 +1,7 @@
 //! A run on the branch of an open pull request, whoever asks for it: one at a time.
 
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::domain::effect::RunBrief;
 use crate::domain::ids::JobId;
 use crate::domain::image::Asked;
@@ -15,6 +16,8 @@ use super::dispatch::{self, Place};
 /// What is to be done, and on what.
 pub(super) struct PullRun<'a> {
     pub kind: JobKind,
+    /// Who asked for it.
+    pub by: Actor,
     /// The last job of the pull request.
     pub opened: &'a Job,
     pub mapping: &'a Mapping,
@@ -41,6 +44,7 @@ pub(super) fn reserve(
 ) -> StoreResult<Option<JobId>> {
     let PullRun {
         kind,
+        by,
         opened,
         mapping,
         named,
@@ -71,6 +75,6 @@ pub(super) fn reserve(
         image_unread,
         ..dispatch::brief(mapping, &job, &named.description, &related)
     };
-    dispatch::start(tx, &job, brief, now)?;
+    dispatch::start(tx, &by, &job, brief, now)?;
     Ok(Some(job.id))
 }

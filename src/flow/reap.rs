@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::domain::audit::{Action as Did, Actor};
 use crate::domain::comments;
 use crate::domain::effect::Effect;
-use crate::domain::ids::IssueId;
+use crate::domain::ids::{IssueId, IssueKey, JobId};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
 use crate::domain::machine::{Machine, MachineRef};
@@ -24,7 +25,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::Event;
 use crate::store::outbox::Errand;
 use crate::store::reaper::{self, Action};
-use crate::store::{Rows, StoreResult, WriteTx, dedup, jobs, outbox};
+use crate::store::{Rows, StoreResult, WriteTx, audit, dedup, jobs, outbox};
 
 use super::commit::{self, Policy};
 
@@ -82,7 +83,11 @@ async fn look(app: &App) -> Sweep {
     };
     for host in app.sessions.hosts() {
         match app.sessions.list(host).await {
-            Ok(machines) => sweep.machines.extend(machines),
+            Ok(machines) => {
+                let made = machines.iter().map(|machine| machine.created_at);
+                app.metrics.swept(host, made);
+                sweep.machines.extend(machines);
+            }
             Err(error) => {
                 tracing::warn!(host = host.as_str(), %error, "Machines could not be listed; none is touched.");
                 sweep.failure = Some(error.to_string());
@@ -164,12 +169,20 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
     for (machine, rule) in &doomed {
         tracing::info!(machine.id = machine.id, job.id = %machine.stamps.job, rule = rule.as_str(), dry_run = badge == Badge::DryRun, "A machine is to be destroyed.");
     }
+    let rules: Vec<Rule> = doomed.iter().map(|(_, rule)| *rule).collect();
     let write = app.store.write(move |tx| {
         let mut counts: BTreeMap<Rule, usize> = BTreeMap::new();
         for (machine, rule) in &doomed {
             reaper::note(tx, &action(machine, *rule, badge, now))?;
             if badge == Badge::Destroyed {
                 take_down(tx, policy, machine, event(*rule), now)?;
+                let deed = Actor::service().did(Did::MachineDestroyed, machine.reference());
+                let told = told(
+                    rule.as_str(),
+                    &machine.stamps.job,
+                    machine.stamps.issue.as_ref(),
+                );
+                audit::append(tx, &deed.told(told), now)?;
                 *counts.entry(*rule).or_default() += 1;
             }
         }
@@ -179,7 +192,17 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
         }
         Ok(())
     });
-    write.await
+    write.await?;
+    if badge == Badge::Destroyed {
+        rules.iter().for_each(|rule| app.metrics.destroyed(*rule));
+    }
+    Ok(())
+}
+
+/// What the audit says of a machine's end.
+fn told(why: &str, job: &JobId, issue: Option<&IssueKey>) -> String {
+    let issue = issue.map_or("no issue", IssueKey::as_str);
+    format!("{why}, run {job} of {issue}")
 }
 
 fn action(machine: &Machine, rule: Rule, badge: Badge, now: Timestamp) -> Action {
@@ -240,7 +263,12 @@ pub enum Taken {
 ///
 /// # Errors
 /// When it cannot be stored.
-pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreResult<Taken> {
+pub async fn destroy_session(
+    app: &App,
+    by: Actor,
+    id: &str,
+    patience: Duration,
+) -> StoreResult<Taken> {
     let of_job = app.store.read(|tx| {
         let mut active = jobs::active(tx)?.into_iter();
         Ok(active.find(|job| machine_of(job).is_some_and(|machine| machine.id == id)))
@@ -251,9 +279,12 @@ pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreRe
         by: "an operator".to_owned(),
     };
     if let Some(job) = of_job {
-        let told = app
-            .store
-            .write(move |tx| commit::happen(tx, policy, &job.id, event.clone(), now));
+        let deed = by.did(Did::SessionDestroyed, id);
+        let deed = deed.told(told("asked for", &job.id, Some(&job.issue.key)));
+        let told = app.store.write(move |tx| {
+            audit::append(tx, &deed, now)?;
+            commit::happen(tx, policy, &job.id, event.clone(), now)
+        });
         told.await?;
         return Ok(waited(app, id, owed_before, patience).await);
     }
@@ -267,9 +298,16 @@ pub async fn destroy_session(app: &App, id: &str, patience: Duration) -> StoreRe
     let Some(machine) = machines.find(|machine| machine.id == id) else {
         return Ok(Taken::Down);
     };
-    let owed = app
-        .store
-        .write(move |tx| take_down(tx, policy, &machine, event.clone(), now));
+    let deed = by.did(Did::SessionDestroyed, id);
+    let deed = deed.told(told(
+        "asked for",
+        &machine.stamps.job,
+        machine.stamps.issue.as_ref(),
+    ));
+    let owed = app.store.write(move |tx| {
+        audit::append(tx, &deed, now)?;
+        take_down(tx, policy, &machine, event.clone(), now)
+    });
     owed.await?;
     Ok(waited(app, id, owed_before, patience).await)
 }

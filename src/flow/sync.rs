@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::effect::Effect;
 use crate::domain::ids::{Repo, TeamKey};
 use crate::domain::mapping::Mapping;
@@ -22,7 +23,7 @@ use crate::domain::templates::{
     self, FileStatus, SYNC_BRANCH, SYNC_MESSAGE, SyncReport, SyncStatus, Template, Upkeep,
 };
 use crate::scm::{FolderEntry, GitHub, Pull, TreeContent, TreeFile};
-use crate::store::{StoreError, StoreResult, mappings, outbox, syncs};
+use crate::store::{StoreError, StoreResult, audit, mappings, outbox, syncs};
 use crate::wire::VendorError;
 
 /// How long is an answer waited for?
@@ -52,7 +53,7 @@ pub enum SyncError {
 ///
 /// # Errors
 /// When there is no such project, or the repository could not be synced so far.
-pub async fn request(app: &App, team: TeamKey) -> Result<SyncReport, SyncError> {
+pub async fn request(app: &App, by: Actor, team: TeamKey) -> Result<SyncReport, SyncError> {
     if app.github.is_none() {
         let how = "set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY, or GITHUB_TOKEN";
         let why = format!("the repository host is not configured: {how}");
@@ -82,6 +83,8 @@ pub async fn request(app: &App, team: TeamKey) -> Result<SyncReport, SyncError> 
             }
             None => outbox::push(tx, &effect, now)?,
         };
+        let deed = by.did(Action::SyncAsked, &asking).told(mapping.target());
+        audit::append(tx, &deed, now)?;
         Ok(Some((lane, stamp)))
     });
     let (lane, stamp) = owed.await?.ok_or(SyncError::NoTeam)?;

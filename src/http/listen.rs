@@ -6,7 +6,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
@@ -25,6 +25,7 @@ use warp::reply::{Reply, Response};
 
 use super::control::Control;
 use super::error::ApiError;
+use super::metrics::requests;
 use super::parts::{self, Peer};
 use crate::app::App;
 
@@ -78,7 +79,7 @@ async fn keep(
     let connections = GracefulShutdown::new();
     let mut stop = pin!(stop);
     loop {
-        let let_in = pin!(let_in(&door, &routes, &connections));
+        let let_in = pin!(let_in(app, &door, &routes, &connections));
         match select(let_in, &mut stop).await {
             Either::Left((Ok(()), _)) => {}
             Either::Left((Err(error), _)) => rest(&error).await,
@@ -93,6 +94,7 @@ async fn keep(
 }
 
 async fn let_in(
+    app: &App,
     door: &Door,
     routes: &BoxedFilter<(Response,)>,
     connections: &GracefulShutdown,
@@ -102,11 +104,17 @@ async fn let_in(
             let (stream, address) = listener.accept().await?;
             // Replies are small and whole; nothing is won by waiting to fill a packet.
             let _ = stream.set_nodelay(true);
-            connect(stream, Peer::Network(address), routes.clone(), connections);
+            connect(
+                app,
+                stream,
+                Peer::Network(address),
+                routes.clone(),
+                connections,
+            );
         }
         Door::Control(control) => {
             if let Some(stream) = control.accept().await? {
-                connect(stream, Peer::Owner, routes.clone(), connections);
+                connect(app, stream, Peer::Owner, routes.clone(), connections);
             }
         }
     }
@@ -123,18 +131,20 @@ async fn rest(error: &io::Error) {
 }
 
 fn connect(
+    app: &App,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
     routes: BoxedFilter<(Response,)>,
     connections: &GracefulShutdown,
 ) {
     let service = TowerToHyperService::new(warp::service(routes));
+    let app = app.clone();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(
             TokioIo::new(stream),
-            service_fn(move |request| answer(service.clone(), request, peer)),
+            service_fn(move |request| answer(app.clone(), service.clone(), request, peer)),
         );
     let watched = connections.watch(connection);
     tokio::spawn(async move {
@@ -145,6 +155,7 @@ fn connect(
 }
 
 async fn answer<S>(
+    app: App,
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: Peer,
@@ -155,6 +166,7 @@ where
 {
     let span =
         tracing::info_span!("request", method = %request.method(), path = request.uri().path());
+    let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
         // The answer to HEAD is that to GET; the connection leaves its body out.
         *request.method_mut() = Method::GET;
@@ -168,6 +180,8 @@ where
             parts::dressed(ApiError::internal().into_response())
         }
     };
-    span.in_scope(|| tracing::debug!(status = response.status().as_u16(), "Answered."));
+    let status = response.status().as_u16();
+    requests::count(&app.metrics, &path, status, began.elapsed());
+    span.in_scope(|| tracing::debug!(status, "Answered."));
     Ok(response)
 }

@@ -12,6 +12,7 @@ mod events;
 mod health;
 mod hooks;
 mod listen;
+mod metrics;
 mod openapi;
 mod panel;
 mod parts;
@@ -50,13 +51,17 @@ pub fn control_routes(app: &App) -> BoxedFilter<(Response,)> {
 }
 
 fn for_anybody(app: &App) -> Vec<Routes> {
-    vec![
+    let mut all = vec![
         runner::routes(app),
         hooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),
-    ]
+    ];
+    if app.config.metrics.on {
+        all.push(metrics::routes(app));
+    }
+    all
 }
 
 fn for_operators(app: &App) -> Vec<Routes> {

@@ -26,6 +26,7 @@ use warp::{Filter, reject};
 
 use super::error::{AdminFault, ApiError, RunnerFault};
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::keys::admin_token;
 use crate::keys::run_token::{Audience, RunClaims};
 use crate::keys::signature::bearer;
@@ -322,6 +323,17 @@ pub fn client(app: &App) -> BoxedFilter<(IpAddr,)> {
                 Some(Peer::Owner) | None => IpAddr::from([0, 0, 0, 0]),
             };
             client_address(peer, &headers, &app.config.trusted_proxies)
+        })
+        .boxed()
+}
+
+/// The operator whose request it is, as the audit names them.
+pub fn operator(app: &App) -> BoxedFilter<(Actor,)> {
+    warp::ext::optional::<Peer>()
+        .and(client(app))
+        .map(|peer: Option<Peer>, address: IpAddr| match peer {
+            Some(Peer::Owner) => Actor::owner(),
+            Some(Peer::Network(_)) | None => Actor::admin(address),
         })
         .boxed()
 }

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use serde_json::json;
+
 use crate::domain::feedback::PullId;
 use crate::domain::ids::{IssueId, JobId, Repo};
-use crate::domain::job::Job;
+use crate::domain::job::{Job, JobKind};
 
 use super::StoreResult;
 use super::news::News;
 use super::shelf::{Order, Rows, WriteTx};
-use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL};
+use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
 
 /// How many entries the dispatch log shows. (spec: *Dispatch log entry*)
 pub const LOG_SIZE: usize = 500;
+
+/// How many jobs have ended how.
+const ENDED: &str = "jobs-ended";
 
 /// Sorts after every id.
 const LAST: &str = "\u{10FFFF}";
@@ -29,6 +34,7 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
+    let is_new = before.is_none();
     let was_active = before.as_ref().is_some_and(Job::is_active);
     if job.is_active() && !was_active {
         JOBS_ACTIVE.put(tx, id, &())?;
@@ -51,9 +57,34 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     {
         JOBS_BY_PULL.put(tx, (job.repo.to_string().as_str(), pull.number, id), &())?;
     }
+    if !job.is_active() && (was_active || is_new) {
+        count_end(tx, job)?;
+    }
     JOBS.put(tx, id, job)?;
     tx.tell(News::Job(job.id.clone()));
     Ok(())
+}
+
+/// How an end is counted.
+pub fn ending(status: &str, kind: JobKind) -> String {
+    format!("{status} {}", kind.as_str())
+}
+
+/// A job ends once, so each is counted once: what was counted before a restart stays.
+fn count_end(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
+    let mut ended = ended(tx)?;
+    *ended
+        .entry(ending(job.state.status(), job.kind))
+        .or_default() += 1;
+    META.put(tx, ENDED, &json!(ended))
+}
+
+/// How many jobs have ended how; see [`ending`]. Counted, so that nobody has to look at them all.
+pub fn ended(tx: &impl Rows) -> StoreResult<BTreeMap<String, u64>> {
+    let row = META.get(tx, ENDED)?;
+    Ok(row
+        .and_then(|ended| serde_json::from_value(ended).ok())
+        .unwrap_or_default())
 }
 
 /// Jobs that have not ended.

@@ -24,12 +24,14 @@ pub(super) fn bring_up_to_date(db: &Database) -> StoreResult<()> {
 fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
     let known = steps.len() as u64 + 1;
     let tx = db.begin_write()?;
+    let tables_before = tx.list_tables()?.count();
     tables::create_all(&tx)?;
+    let has_all = tx.list_tables()?.count() == tables_before;
     let view = WriteTx::new(&tx);
     let found = META.get(&view, KEY)?.and_then(|version| version.as_u64());
     match found {
         Some(found) if found > known => return Err(StoreError::TooNew { found, known }),
-        Some(found) if found == known => return Ok(tx.abort()?),
+        Some(found) if found == known && has_all => return Ok(tx.abort()?),
         _ => {}
     }
     for step in steps
@@ -86,6 +88,20 @@ mod tests {
             .get(&ReadTx::new(db.begin_read().unwrap()), "word")
             .unwrap();
         assert_eq!(word, Some(json!("HELLO")));
+    }
+
+    #[test]
+    fn a_table_that_is_new_in_this_version_is_made_in_an_old_store() {
+        let db = database();
+        migrate(&db, &[]).unwrap();
+        let tx = db.begin_write().unwrap();
+        let audit: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("audit-1");
+        assert!(tx.delete_table(audit).unwrap());
+        tx.commit().unwrap();
+        migrate(&db, &[]).unwrap();
+        let entries = tables::AUDIT.get(&ReadTx::new(db.begin_read().unwrap()), 1);
+        assert_eq!(entries.unwrap(), None);
+        assert_eq!(schema(&db), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Absent on purpose: any rule about jobs or tickets. This floor stores what it is told.
 
 pub mod admin_tokens;
+pub mod audit;
 pub mod contexts;
 pub mod dedup;
 pub mod deliveries;
@@ -47,7 +48,7 @@ pub use key_file::KEY_FILE;
 pub use news::News;
 pub use restore::{Aside, SealedRows, Staged};
 pub use shelf::{ReadTx, Rows, WriteTx};
-pub use writer::Stats;
+pub use writer::{Meters, Stats};
 
 /// Memory that redb may use for pages. Its own default is a gigabyte.
 const CACHE_BYTES: usize = 32 << 20;
@@ -208,6 +209,11 @@ impl Store {
     /// Whether writes are still possible.
     pub fn is_healthy(&self) -> bool {
         self.writer.is_healthy()
+    }
+
+    /// How commits go.
+    pub fn meters(&self) -> &Meters {
+        self.writer.meters()
     }
 
     pub fn stats(&self) -> Stats {

@@ -325,6 +325,31 @@ pub fn find(tx: &impl Rows, seq: u64) -> StoreResult<Option<Found>> {
     Ok(found)
 }
 
+/// How much is owed, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depth {
+    pub pending: u64,
+    pub dead: u64,
+    /// When the oldest that is pending was pushed.
+    pub oldest: Option<Timestamp>,
+}
+
+/// Looks at the first errand of each lane only: those behind it are younger.
+pub fn depth(tx: &impl Rows) -> StoreResult<Depth> {
+    let heads = OUTBOX_HEADS.collect(tx, .., |(_, lane), seq| (lane.to_owned(), seq))?;
+    let mut oldest: Option<Timestamp> = None;
+    for (lane, seq) in heads {
+        let head = OUTBOX.get(tx, (lane.as_str(), seq))?;
+        let pushed_at = head.map(|errand| errand.pushed_at);
+        oldest = [oldest, pushed_at].into_iter().flatten().min();
+    }
+    Ok(Depth {
+        pending: OUTBOX.count(tx)?,
+        dead: OUTBOX_DEAD.count(tx)?,
+        oldest,
+    })
+}
+
 /// Everything that is owed, in lane order.
 pub fn pending(tx: &impl Rows) -> StoreResult<Vec<Errand>> {
     OUTBOX.collect(tx, .., |_, errand| errand)

@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use redb::{
-    Key, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition, WriteTransaction,
+    Key, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
+    TableDefinition, WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -170,6 +171,14 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
         let removed = tx.tx.open_table(self.definition())?.remove(key)?.is_some();
         tx.writes.set(tx.writes.get() + u64::from(removed));
         Ok(removed)
+    }
+
+    /// How many rows there are, without looking at any.
+    pub fn count(&self, tx: &impl Rows) -> StoreResult<u64> {
+        Ok(match tx.open(self.definition())? {
+            Opened::Read(table) => table.len()?,
+            Opened::Write(table) => table.len()?,
+        })
     }
 
     /// Shows the rows of a range, one at a time, until `visit` breaks off.

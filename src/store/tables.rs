@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::domain::audit::Entry;
 use crate::domain::feedback::{Command, Finding, PullRow};
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
@@ -110,6 +111,9 @@ pub const SECRETS: Shelf<(&str, &str), SealedSecret> = Shelf::new("secrets-1");
 /// Name -> value of a setting that operators changed. A handful.
 pub const SETTINGS: Shelf<&str, String> = Shelf::new("settings-1");
 
+/// Sequence -> who did what. Written with what it tells of; only ever added to.
+pub const AUDIT: Shelf<u64, Entry> = Shelf::new("audit-1");
+
 /// What is done with every table.
 pub trait Visitor {
     fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
@@ -150,7 +154,8 @@ pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
     visitor.visit(&REAPER_ACTIONS)?;
     visitor.visit(&REAPER_NOTED)?;
     visitor.visit(&SECRETS)?;
-    visitor.visit(&SETTINGS)
+    visitor.visit(&SETTINGS)?;
+    visitor.visit(&AUDIT)
 }
 
 /// Makes all of them, so that a snapshot never meets a missing table.

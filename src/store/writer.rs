@@ -16,9 +16,12 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use redb::Database;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+
+use crate::meter::{Histogram, Unit};
 
 use super::news::{BACKLOG, News};
 use super::shelf::WriteTx;
@@ -29,6 +32,13 @@ const MAX_GROUP: usize = 1024;
 
 /// How many closures may wait? Beyond it, callers wait to be queued.
 const QUEUE: usize = 8192;
+
+/// Bounds of how long commits take, in microseconds: from a disk in memory to one that is stuck.
+const COMMIT_TIMES: &[u64] = &[
+    250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
+];
+
+const GROUP_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 #[derive(Clone)]
 pub(super) struct Writer {
@@ -43,6 +53,24 @@ struct Shared {
     lost_bell: Notify,
     writes: AtomicU64,
     commits: AtomicU64,
+    meters: Meters,
+}
+
+/// How commits go.
+pub struct Meters {
+    /// How long each took, from its first write to when the disk had it.
+    pub commits: Histogram,
+    /// How many writes shared one.
+    pub groups: Histogram,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            commits: Histogram::new(Unit::Time, COMMIT_TIMES),
+            groups: Histogram::new(Unit::Number, GROUP_SIZES),
+        }
+    }
 }
 
 /// How often the store was written to since it was opened.
@@ -63,6 +91,7 @@ impl Writer {
             lost_bell: Notify::new(),
             writes: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            meters: Meters::default(),
         });
         let thread = Thread {
             db,
@@ -114,6 +143,10 @@ impl Writer {
 
     pub(super) fn is_healthy(&self) -> bool {
         !self.shared.lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn meters(&self) -> &Meters {
+        &self.shared.meters
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -236,6 +269,7 @@ impl Thread {
 
     fn try_commit(&self, group: &mut [Box<dyn Work>]) -> StoreResult<()> {
         loop {
+            let began = Instant::now();
             let mut tx = self.db.begin_write()?;
             tx.set_quick_repair(true);
             let Some(done) = run_all(&tx, group) else {
@@ -247,6 +281,8 @@ impl Thread {
                 return Ok(());
             }
             tx.commit()?;
+            self.shared.meters.commits.observe_time(began.elapsed());
+            self.shared.meters.groups.observe(done.closures);
             self.shared.commits.fetch_add(1, Ordering::Relaxed);
             self.shared
                 .writes

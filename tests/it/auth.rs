@@ -80,6 +80,8 @@ async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
         ("GET", "/api/customizations"),
         ("GET", "/api/pipelines-steps"),
         ("POST", "/api/poll"),
+        ("GET", "/api/audit"),
+        ("GET", "/api/audit/verify"),
     ];
     for (method, path) in routes {
         for token in ["", "nonsense", &run_token] {

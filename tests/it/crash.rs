@@ -121,7 +121,7 @@ fn survive((tracker, kill): (Tracker, Kill)) -> Result<(), String> {
     let ended_well = child.wait().unwrap().success();
     let told = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap_or_default();
     let fault = if ended_well {
-        look_at_the_town(tracker, dir.path())
+        look_at_the_town(tracker, dir.path()).and_then(|()| look_at_the_audit(dir.path()))
     } else {
         Err("it did not end well".to_owned())
     };
@@ -133,6 +133,19 @@ fn survive((tracker, kill): (Tracker, Kill)) -> Result<(), String> {
             told("second.txt")
         )
     })
+}
+
+/// Whatever the crash interrupted: the record of who did what is whole.
+fn look_at_the_audit(dir: &Path) -> Result<(), String> {
+    let mut verify = Command::new(PROGRAM);
+    verify.args(["audit", "verify", "--data-dir"]);
+    let verified = verify.arg(dir.join("data")).output().unwrap();
+    let told = String::from_utf8_lossy(&verified.stdout).into_owned();
+    if verified.status.success() && told.starts_with("ok: ") {
+        Ok(())
+    } else {
+        Err(format!("the audit: {told} {verified:?}"))
+    }
 }
 
 fn look_at_the_town(tracker: Tracker, dir: &Path) -> Result<(), String> {

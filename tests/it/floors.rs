@@ -11,8 +11,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("clock", &["domain"]),
     ("crash", &[]),
+    ("meter", &[]),
     ("keys", &["domain"]),
-    ("store", &["domain"]),
+    ("store", &["domain", "meter"]),
     ("wire", &[]),
     ("custom", &["domain"]),
     ("ticketing", &["wire", "domain", "keys"]),
@@ -35,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "keys",
             "config",
             "domain",
+            "meter",
             "wire",
         ],
     ),
@@ -54,6 +56,7 @@ const ENGINE: &[&str] = &[
     "runners",
     "keys",
     "domain",
+    "meter",
     "wire",
 ];
 

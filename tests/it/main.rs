@@ -47,8 +47,10 @@ mod watching;
 mod webhooks;
 
 mod admin_reads;
+mod audit;
 mod auth;
 mod mappings;
+mod metrics;
 mod progress_load;
 mod reaper;
 mod runner_api;

@@ -37,7 +37,7 @@ export function view({ main: dedup, audit }, ctx) {
 			empty: ["The ledger is empty", "An issue enters it when it is dispatched, and leaves it when its run fails or its window is over."],
 		})),
 		section("Audit log", {}, audit && [table({
-			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => row.seq, filter: true,
+			id: "audit", label: "audit entries", rows: [...audit, ...older], key: (row) => String(row.seq), filter: true,
 			columns: [
 				col("Action", "l", "action"),
 				col("Target", "", "target", (row) => clamp(row.target)),

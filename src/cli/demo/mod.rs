@@ -21,7 +21,7 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
     Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
-    LinearCredentials, LogFormat, Notify, Outbound, Reaper, VmSessions,
+    LinearCredentials, LogFormat, Metrics, Notify, Outbound, Reaper, VmSessions,
 };
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::ids::Repo;
@@ -244,8 +244,13 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         trusted_proxies: Vec::new(),
         outbound: Outbound::default(),
         supervisor: None,
+        metrics: Metrics {
+            on: true,
+            token: None,
+        },
         log_format: LogFormat::Text,
         log_level: "warn".to_owned(),
+        log_keep_days: 14,
     }
 }
 

@@ -49,7 +49,7 @@ impl Decision {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Dispatched,
@@ -71,6 +71,34 @@ pub enum Reason {
     Ineligible,
     Quota,
     Budget,
+}
+
+impl Reason {
+    pub const ALL: [Self; 9] = [
+        Reason::Concurrency,
+        Reason::Dedup,
+        Reason::NoMapping,
+        Reason::Blocked,
+        Reason::Paused,
+        Reason::Parked,
+        Reason::Ineligible,
+        Reason::Quota,
+        Reason::Budget,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Concurrency => "concurrency",
+            Reason::Dedup => "dedup",
+            Reason::NoMapping => "no-mapping",
+            Reason::Blocked => "blocked",
+            Reason::Paused => "paused",
+            Reason::Parked => "parked",
+            Reason::Ineligible => "ineligible",
+            Reason::Quota => "quota",
+            Reason::Budget => "budget",
+        }
+    }
 }
 
 /// What the store knew when the poll began, before any ticketing system was asked: an issue whose

@@ -11,14 +11,17 @@ use warp::{Filter, path};
 
 use super::throttle::{Throttle, Verdict};
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
+use crate::flow::doorkeeping::{self, Refusal};
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ADMIN_BODY, ApiResult, Routes, authorization, body, client, json, method, ok, one_of, only,
-    signed_in, with,
+    operator, signed_in, with,
 };
 use crate::keys::admin_token::{access_code_matches, fresh, hash};
 use crate::keys::signature::bearer;
 use crate::store::admin_tokens::{self, AdminToken};
+use crate::store::audit;
 
 /// How long is somebody signed in? (spec: *Limits*)
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -40,6 +43,7 @@ pub fn routes(app: &App) -> Routes {
         logout
             .clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(authorization())
             .and(with(app))
             .then(sign_out)
@@ -59,28 +63,38 @@ async fn sign_in(from: IpAddr, body: Bytes, throttle: Arc<Throttle>, app: App) -
         Verdict::Right => {}
         Verdict::Wrong => {
             tracing::warn!(%from, "Somebody sent a wrong access code.");
+            doorkeeping::refused(&app, Refusal::Wrong, from).await?;
             return Err(AdminFault::InvalidAccessCode.into());
         }
-        Verdict::Wait(time) => return Err(AdminFault::TooManyCodes(time).into()),
+        Verdict::Wait(time) => {
+            doorkeeping::refused(&app, Refusal::Throttled, from).await?;
+            return Err(AdminFault::TooManyCodes(time).into());
+        }
     }
     let token = fresh().map_err(|cause| {
         tracing::error!(%cause, "No admin token could be made.");
         ApiError::internal()
     })?;
     let (hashed, expires_at) = (hash(token.expose()), now + TOKEN_LIFE);
-    let stored = app
-        .store
-        .write(move |tx| admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now));
+    let deed = Actor::admin(from).did(Action::SignedIn, "");
+    let stored = app.store.write(move |tx| {
+        admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
+        audit::append(tx, &deed, now)
+    });
     stored.await?;
     Ok(ok(
         &json!({"token": token.expose(), "expiresAt": expires_at}),
     ))
 }
 
-async fn sign_out(header: Option<String>, app: App) -> ApiResult {
+async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
     let token = header.as_deref().and_then(bearer).unwrap_or_default();
     let hashed = hash(token);
-    let removed = app.store.write(move |tx| admin_tokens::remove(tx, &hashed));
+    let (deed, now) = (by.did(Action::SignedOut, ""), app.now());
+    let removed = app.store.write(move |tx| {
+        admin_tokens::remove(tx, &hashed)?;
+        audit::append(tx, &deed, now)
+    });
     removed.await?;
     Ok(ok(&json!({"loggedOut": true})))
 }

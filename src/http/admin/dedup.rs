@@ -6,11 +6,14 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::{IssueId, IssueKey};
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
-use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
-use crate::store::dedup;
+use crate::http::parts::{
+    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+};
+use crate::store::{audit, dedup};
 
 /// Routes of `/api/dedup`.
 pub fn routes(app: &App) -> Routes {
@@ -24,6 +27,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator(app))
             .and(with(app))
             .then(remove)
             .boxed(),
@@ -53,11 +57,16 @@ async fn list(app: App) -> ApiResult {
 }
 
 /// Takes an issue out of the window, by its id or by what people call it.
-async fn remove(Segment(named): Segment, app: App) -> ApiResult {
+async fn remove(Segment(named): Segment, by: Actor, app: App) -> ApiResult {
+    let now = app.now();
     let removed = app.store.write(move |tx| {
         let mut entries = dedup::all(tx)?.into_iter();
         match entries.find(|entry| entry.issue.is_called(&named)) {
-            Some(entry) => dedup::remove(tx, &entry.issue.id),
+            Some(entry) => {
+                let deed = by.did(Action::DedupDeleted, &entry.issue.key);
+                audit::append(tx, &deed, now)?;
+                dedup::remove(tx, &entry.issue.id)
+            }
             None => Ok(false),
         }
     });

@@ -8,15 +8,16 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use crate::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
 use crate::domain::report::{FailureCode, Usage};
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, signed_in, with,
+    ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, operator, signed_in, with,
 };
-use crate::store::{Rows, StoreResult, jobs, patches, steps};
+use crate::store::{Rows, StoreResult, audit, jobs, patches, steps};
 
 /// Routes of `/api/jobs`.
 pub fn routes(app: &App) -> Routes {
@@ -39,6 +40,7 @@ pub fn routes(app: &App) -> Routes {
         patch
             .clone()
             .and(get)
+            .and(operator(app))
             .and(with(app))
             .then(download_patch)
             .boxed(),
@@ -76,17 +78,20 @@ pub(in crate::http) fn look(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Va
     Ok(found.map(|(job, group)| json!(JobView::of(&job, group))))
 }
 
-async fn download_patch(Segment(id): Segment, app: App) -> ApiResult {
+async fn download_patch(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
     let id = JobId::new(id);
     let found = app.store.read(|tx| {
         let job = jobs::get(tx, &id)?;
-        Ok((job.is_some(), patches::get(tx, &id)?))
+        Ok(job.map(|job| (job.issue.key, patches::get(tx, &id))))
     });
-    match found? {
-        (true, Some(patch)) => Ok(attachment("work.patch", patch)),
-        (true, None) => Err(AdminFault::NoPatch.into()),
-        (false, _) => Err(AdminFault::JobNotFound.into()),
-    }
+    let (issue, patch) = found?.ok_or(AdminFault::JobNotFound)?;
+    let patch = patch?.ok_or(AdminFault::NoPatch)?;
+    // It is work that nobody has reviewed: whoever takes it is noted before they have it.
+    let deed = by.did(Action::PatchRead, &id).told(issue);
+    let now = app.now();
+    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
+    noted.await?;
+    Ok(attachment("work.patch", patch))
 }
 
 fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {

@@ -9,6 +9,7 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::TeamKey;
 use crate::domain::issue::System;
 use crate::domain::mapping::{
@@ -18,16 +19,17 @@ use crate::domain::mapping::{
 use crate::domain::time::Timestamp;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, signed_in, with,
+    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, operator,
+    signed_in, with,
 };
-use crate::store::{StoreResult, WriteTx, mappings, secrets};
+use crate::store::{StoreResult, WriteTx, audit, mappings, secrets};
 use crate::ticketing::Account;
 
 /// Routes of `/api/mappings`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "mappings").boxed();
     let each = path!("api" / "mappings" / Segment).boxed();
-    let app_ = with(app);
+    let (app_, operator) = (with(app), operator(app));
     one_of([
         all.clone()
             .and(signed_in(app, Method::GET))
@@ -36,18 +38,21 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         all.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator.clone())
             .and(body(ADMIN_BODY))
             .and(app_.clone())
             .then(save)
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::PATCH))
+            .and(operator.clone())
             .and(body(ADMIN_BODY))
             .and(app_.clone())
             .then(change)
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator)
             .and(app_)
             .then(remove)
             .boxed(),
@@ -65,12 +70,15 @@ async fn list(app: App) -> ApiResult {
     Ok(ok(&by_key))
 }
 
-async fn save(body: Bytes, app: App) -> ApiResult {
+async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).ok_or(MappingError::Body)?;
     let input = Input::read(body)?;
     let now = app.now();
     check_ticketing(&app, &input, now).await?;
-    let saved = app.store.write(move |tx| store(tx, &input, now)).await??;
+    let saved = app
+        .store
+        .write(move |tx| store(tx, &by, &input, now))
+        .await??;
     Ok(ok(&MappingView::of(&saved)))
 }
 
@@ -103,6 +111,7 @@ async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(),
 /// What is stored decides about what was left out, so both happen in one transaction.
 fn store(
     tx: &WriteTx<'_>,
+    by: &Actor,
     input: &Input,
     now: Timestamp,
 ) -> StoreResult<Result<Mapping, MappingError>> {
@@ -118,10 +127,16 @@ fn store(
         return Ok(Err(error));
     }
     mappings::put(tx, &mapping)?;
+    let action = match stored {
+        Some(_) => Action::MappingUpdated,
+        None => Action::MappingCreated,
+    };
+    let deed = by.did(action, &mapping.team_key).told(mapping.target());
+    audit::append(tx, &deed, now)?;
     Ok(Ok(mapping))
 }
 
-async fn change(Segment(key): Segment, body: Bytes, app: App) -> ApiResult {
+async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).ok_or(MappingError::Body)?;
     let change = Change::read(body)?;
     let (key, now) = (TeamKey::new(key), app.now());
@@ -131,6 +146,14 @@ async fn change(Segment(key): Segment, body: Bytes, app: App) -> ApiResult {
         };
         change.apply(&mut mapping, now);
         mappings::put(tx, &mapping)?;
+        let deed = match change {
+            Change::Paused(true) => by.did(Action::MappingPaused, &key),
+            Change::Paused(false) => by.did(Action::MappingResumed, &key),
+            Change::MaxInProgress(cap) => by
+                .did(Action::MappingCapped, &key)
+                .told(format!("maxInProgressAiIssues {cap}")),
+        };
+        audit::append(tx, &deed, now)?;
         Ok(true)
     });
     if !changed.await? {
@@ -144,11 +167,16 @@ async fn change(Segment(key): Segment, body: Bytes, app: App) -> ApiResult {
 
 /// Its running jobs go on being tracked to their end. Its team's secrets go with it: nobody could
 /// see them any more, and the next mapping of this key may be somebody else's.
-async fn remove(Segment(key): Segment, app: App) -> ApiResult {
-    let key = TeamKey::new(key);
+async fn remove(Segment(key): Segment, by: Actor, app: App) -> ApiResult {
+    let (key, now) = (TeamKey::new(key), app.now());
     let removed = app.store.write(move |tx| {
+        if !mappings::remove(tx, &key)? {
+            return Ok(false);
+        }
         secrets::remove_team(tx, &key)?;
-        mappings::remove(tx, &key)
+        let deed = by.did(Action::MappingDeleted, &key);
+        audit::append(tx, &deed, now)?;
+        Ok(true)
     });
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))

@@ -2,6 +2,7 @@
 //!
 //! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
 
+mod audit;
 mod auth;
 mod blockers;
 mod config_status;
@@ -35,6 +36,7 @@ use crate::app::App;
 pub fn routes(app: &App) -> Routes {
     one_of([
         auth::routes(app),
+        audit::routes(app),
         mappings::routes(app),
         sync_workflows::routes(app),
         log::routes(app),

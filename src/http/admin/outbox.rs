@@ -6,10 +6,13 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::domain::time::Timestamp;
 use crate::flow::errands::{self, ErrandError};
 use crate::http::error::{AdminFault, ApiError};
-use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
+use crate::http::parts::{
+    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+};
 use crate::store::outbox::{self, Errand};
 
 /// Routes of `/api/outbox`.
@@ -26,11 +29,13 @@ pub fn routes(app: &App) -> Routes {
         retrying
             .clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(with(app))
             .then(retry)
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator(app))
             .and(with(app))
             .then(remove)
             .boxed(),
@@ -51,14 +56,14 @@ async fn list(app: App) -> ApiResult {
     ))
 }
 
-async fn retry(Segment(id): Segment, app: App) -> ApiResult {
-    errands::retry(&app, number(&id)?).await?;
+async fn retry(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
+    errands::retry(&app, by, number(&id)?).await?;
     Ok(ok(&json!({"retried": true})))
 }
 
-async fn remove(Segment(id): Segment, app: App) -> ApiResult {
+async fn remove(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
     let removed = match number(&id) {
-        Ok(seq) => errands::drop(&app, seq).await,
+        Ok(seq) => errands::drop(&app, by, seq).await,
         Err(unknown) => Err(unknown),
     };
     match removed {

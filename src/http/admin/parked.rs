@@ -7,14 +7,15 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::{IssueId, IssueKey};
 use crate::domain::issue::Phase;
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
+    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
-use crate::store::parked;
+use crate::store::{audit, parked};
 
 /// Routes of `/api/parked`.
 pub fn routes(app: &App) -> Routes {
@@ -24,6 +25,7 @@ pub fn routes(app: &App) -> Routes {
         unparked
             .clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(body(ADMIN_BODY))
             .and(with(app))
             .then(unpark)
@@ -57,17 +59,22 @@ async fn list(app: App) -> ApiResult {
 }
 
 /// Releases an issue; the next poll looks at it again, so one is asked for.
-async fn unpark(body: Bytes, app: App) -> ApiResult {
+async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).ok_or(AdminFault::InvalidBody)?;
     let named = body
         .get("issueId")
         .and_then(Value::as_str)
         .filter(|named| !named.is_empty());
     let named = named.ok_or(AdminFault::IssueIdRequired)?.to_owned();
+    let now = app.now();
     let unparked = app.store.write(move |tx| {
         let mut all = parked::all(tx)?.into_iter();
         match all.find(|parked| parked.issue.is_called(&named)) {
-            Some(parked) => parked::unpark(tx, &parked.issue.id),
+            Some(parked) => {
+                let deed = by.did(Action::Unparked, &parked.issue.key);
+                audit::append(tx, &deed, now)?;
+                parked::unpark(tx, &parked.issue.id)
+            }
             None => Ok(false),
         }
     });

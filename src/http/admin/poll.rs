@@ -5,7 +5,9 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
-use crate::http::parts::{ApiResult, Routes, accepted, one_of, only, signed_in, with};
+use crate::domain::audit::{Action, Actor};
+use crate::http::parts::{ApiResult, Routes, accepted, one_of, only, operator, signed_in, with};
+use crate::store::audit;
 
 /// Routes of `/api/poll`.
 pub fn routes(app: &App) -> Routes {
@@ -13,6 +15,7 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         poll.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(with(app))
             .then(start)
             .boxed(),
@@ -20,7 +23,10 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-async fn start(app: App) -> ApiResult {
+async fn start(by: Actor, app: App) -> ApiResult {
+    let (deed, now) = (by.did(Action::PollAsked, ""), app.now());
+    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
+    noted.await?;
     app.bells.poll.notify_one();
     Ok(accepted(&json!({"started": true})))
 }

@@ -6,13 +6,14 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::TeamKey;
 use crate::domain::runner_mode::{RunnerMode, place};
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
+    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
-use crate::store::{Rows, StoreResult, mappings, settings};
+use crate::store::{Rows, StoreResult, audit, mappings, settings};
 
 /// Routes of `/api/runner-mode`.
 pub fn routes(app: &App) -> Routes {
@@ -25,6 +26,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         mode.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(body(ADMIN_BODY))
             .and(with(app))
             .then(save)
@@ -38,14 +40,16 @@ async fn show(app: App) -> ApiResult {
 }
 
 /// A mode that the environment overrides is stored all the same.
-async fn save(body: Bytes, app: App) -> ApiResult {
+async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).filter(|body| body.is_object());
     let body = body.ok_or(AdminFault::InvalidBody)?;
     let mode = body["mode"].as_str().and_then(RunnerMode::parse);
     let mode = mode.ok_or(AdminFault::ModeUnknown)?;
-    let put = app
-        .store
-        .write(move |tx| settings::put_runner_mode(tx, mode));
+    let (deed, now) = (by.did(Action::RunnerModeSet, mode.as_str()), app.now());
+    let put = app.store.write(move |tx| {
+        settings::put_runner_mode(tx, mode)?;
+        audit::append(tx, &deed, now)
+    });
     put.await?;
     // Issues that could not run in the mode before may run now.
     app.bells.poll.notify_one();

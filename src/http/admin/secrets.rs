@@ -8,6 +8,7 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::{Action, Actor, Deed};
 use crate::domain::ids::TeamKey;
 use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
@@ -15,10 +16,11 @@ use crate::domain::secrets::{Scope, SecretName, variable_of};
 use crate::domain::time::Timestamp;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, signed_in, with,
+    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, operator,
+    signed_in, with,
 };
 use crate::store::secrets::Row;
-use crate::store::{Rows, StoreResult, mappings, secrets};
+use crate::store::{Rows, StoreResult, audit, mappings, secrets};
 
 /// Most bytes of a value: what machines and containers take for one variable, with room.
 const MAX_VALUE: usize = 32 << 10;
@@ -31,7 +33,7 @@ pub fn routes(app: &App) -> Routes {
 fn global_routes(app: &App) -> Routes {
     let all = path!("api" / "global-secrets").boxed();
     let each = path!("api" / "global-secrets" / Segment).boxed();
-    let app_ = with(app);
+    let (app_, operator) = (with(app), operator(app));
     one_of([
         all.clone()
             .and(signed_in(app, Method::GET))
@@ -40,14 +42,16 @@ fn global_routes(app: &App) -> Routes {
             .boxed(),
         all.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator.clone())
             .and(body(ADMIN_BODY))
             .and(app_.clone())
-            .then(|body, app| save(Scope::Global, body, app))
+            .then(|by, body, app| save(Scope::Global, by, body, app))
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator)
             .and(app_)
-            .then(|name, app| remove(Scope::Global, name, app))
+            .then(|name, by, app| remove(Scope::Global, name, by, app))
             .boxed(),
         only(&all, [Method::GET, Method::POST]),
         only(&any_of(&each), [Method::DELETE]),
@@ -57,7 +61,7 @@ fn global_routes(app: &App) -> Routes {
 fn team_routes(app: &App) -> Routes {
     let all = path!("api" / "mappings" / Segment / "secrets").boxed();
     let each = path!("api" / "mappings" / Segment / "secrets" / Segment).boxed();
-    let app_ = with(app);
+    let (app_, operator) = (with(app), operator(app));
     one_of([
         all.clone()
             .and(signed_in(app, Method::GET))
@@ -66,14 +70,16 @@ fn team_routes(app: &App) -> Routes {
             .boxed(),
         all.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator.clone())
             .and(body(ADMIN_BODY))
             .and(app_.clone())
-            .then(|team, body, app| save(team_scope(team), body, app))
+            .then(|team, by, body, app| save(team_scope(team), by, body, app))
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator)
             .and(app_)
-            .then(|team, name, app| remove(team_scope(team), name, app))
+            .then(|team, name, by, app| remove(team_scope(team), name, by, app))
             .boxed(),
         only(&any_of(&all), [Method::GET, Method::POST]),
         only(&each.map(|_, _| ()).untuple_one().boxed(), [Method::DELETE]),
@@ -100,7 +106,7 @@ async fn list(scope: Scope, app: App) -> ApiResult {
     Ok(ok(&shown))
 }
 
-async fn save(scope: Scope, body: Bytes, app: App) -> ApiResult {
+async fn save(scope: Scope, by: Actor, body: Bytes, app: App) -> ApiResult {
     enabled(&app)?;
     let body = json(&body).filter(Value::is_object);
     let body = body.ok_or(AdminFault::InvalidBody)?;
@@ -117,6 +123,7 @@ async fn save(scope: Scope, body: Bytes, app: App) -> ApiResult {
     let sealed = app.vault.seal(&name, &Secret::new(value), app.now());
     let sealed = sealed.map_err(|error| AdminFault::Vendor(error.to_string()))?;
     let variable = name.variable().to_owned();
+    let (deed, now) = (deed(&by, Action::SecretSet, &name), app.now());
     let stored = app.store.write(move |tx| {
         if !exists(tx, name.scope())? {
             return Ok(Err(AdminFault::TeamNotFound.into()));
@@ -126,25 +133,42 @@ async fn save(scope: Scope, body: Bytes, app: App) -> ApiResult {
         if let Err(refusal) = allowed {
             return Ok(Err(ApiError::from(refusal)));
         }
-        secrets::put(tx, &name, &sealed).map(Ok)
+        secrets::put(tx, &name, &sealed)?;
+        audit::append(tx, &deed, now).map(Ok)
     });
     stored.await??;
     Ok(ok(&json!({ "name": variable })))
 }
 
-async fn remove(scope: Scope, Segment(given): Segment, app: App) -> ApiResult {
+async fn remove(scope: Scope, Segment(given): Segment, by: Actor, app: App) -> ApiResult {
     enabled(&app)?;
     if !app.store.read(|tx| exists(tx, &scope))? {
         return Err(AdminFault::TeamNotFound.into());
     }
     // A name that can be no secret's is none.
     let name = SecretName::parse(scope, &given).map_err(|_| AdminFault::SecretNotFound)?;
-    let removed = app.store.write(move |tx| secrets::remove(tx, &name));
+    let (deed, now) = (deed(&by, Action::SecretDeleted, &name), app.now());
+    let removed = app.store.write(move |tx| {
+        let removed = secrets::remove(tx, &name)?;
+        if removed {
+            audit::append(tx, &deed, now)?;
+        }
+        Ok(removed)
+    });
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))
     } else {
         Err(AdminFault::SecretNotFound.into())
     }
+}
+
+/// Its name and never its value.
+fn deed(by: &Actor, action: Action, name: &SecretName) -> Deed {
+    let whose = match name.scope() {
+        Scope::Global => "of every team".to_owned(),
+        Scope::Team(team) => format!("of team {team}"),
+    };
+    by.did(action, name.variable()).told(whose)
 }
 
 /// Secrets reach sessions only. Where there are none they would be kept for nobody.

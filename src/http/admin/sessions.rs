@@ -9,12 +9,15 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::domain::ids::{IssueKey, JobId};
 use crate::domain::machine::{HostKind, Machine, Stage};
 use crate::domain::time::Timestamp;
 use crate::flow::reap::{self, Taken};
 use crate::http::error::{AdminFault, ApiError};
-use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
+use crate::http::parts::{
+    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+};
 
 /// How long is the end of a machine waited for? What takes longer goes on by itself.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -31,6 +34,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::DELETE))
+            .and(operator(app))
             .and(with(app))
             .then(destroy)
             .boxed(),
@@ -56,11 +60,11 @@ async fn list(app: App) -> ApiResult {
 
 /// Takes a machine down and resets its issue. What the host says to that is waited for a little;
 /// when it refuses, the destruction is owed all the same and tried again.
-async fn destroy(Segment(machine): Segment, app: App) -> ApiResult {
+async fn destroy(Segment(machine): Segment, by: Actor, app: App) -> ApiResult {
     if app.sessions.hosts().next().is_none() {
         return Err(AdminFault::SessionsNotConfigured.into());
     }
-    match reap::destroy_session(&app, &machine, PATIENCE).await? {
+    match reap::destroy_session(&app, by, &machine, PATIENCE).await? {
         Taken::Down => Ok(ok(&json!({"destroyed": true}))),
         Taken::NotYet(why) => Err(vendor(&app, &why)),
     }

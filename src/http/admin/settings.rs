@@ -8,13 +8,14 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::{App, DEFAULT_REGION};
+use crate::domain::audit::{Action, Actor};
 use crate::domain::mapping::is_plain_name;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
+    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
 use crate::store::settings::{self, Setting};
-use crate::store::{Rows, StoreResult};
+use crate::store::{Rows, StoreResult, audit};
 
 /// Routes of `/api/settings`.
 pub fn routes(app: &App) -> Routes {
@@ -27,6 +28,7 @@ pub fn routes(app: &App) -> Routes {
             .boxed(),
         all.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(body(ADMIN_BODY))
             .and(with(app))
             .then(save)
@@ -40,17 +42,25 @@ async fn show(app: App) -> ApiResult {
 }
 
 /// A setting that is left out stays; an empty text clears it.
-async fn save(body: Bytes, app: App) -> ApiResult {
+async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).filter(Value::is_object);
     let body = body.ok_or(AdminFault::InvalidBody)?;
     let mut given = Vec::new();
     for setting in [Setting::VmSessionsApp, Setting::VmSessionsRegion] {
         given.extend(read(&body, setting)?);
     }
+    if given.is_empty() {
+        return show(app).await;
+    }
+    let now = app.now();
     let put = app.store.write(move |tx| {
-        given
-            .iter()
-            .try_for_each(|(setting, value)| settings::put(tx, *setting, value))
+        let mut told = Vec::new();
+        for (setting, value) in &given {
+            settings::put(tx, *setting, value)?;
+            told.push(format!("{}={value}", setting.name()));
+        }
+        let deed = by.did(Action::SettingsChanged, "").told(told.join(" "));
+        audit::append(tx, &deed, now)
     });
     put.await?;
     show(app).await

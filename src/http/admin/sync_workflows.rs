@@ -5,10 +5,13 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
+use crate::domain::audit::Actor;
 use crate::domain::ids::TeamKey;
 use crate::domain::templates::{SYNC_BRANCH, SyncReport, SyncStatus};
 use crate::flow::sync;
-use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
+use crate::http::parts::{
+    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+};
 
 /// Routes of `/api/mappings/:teamKey/sync-workflows`.
 pub fn routes(app: &App) -> Routes {
@@ -16,6 +19,7 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         sync.clone()
             .and(signed_in(app, Method::POST))
+            .and(operator(app))
             .and(with(app))
             .then(start)
             .boxed(),
@@ -23,8 +27,8 @@ pub fn routes(app: &App) -> Routes {
     ])
 }
 
-async fn start(Segment(key): Segment, app: App) -> ApiResult {
-    let report = sync::request(&app, TeamKey::new(key)).await?;
+async fn start(Segment(key): Segment, by: Actor, app: App) -> ApiResult {
+    let report = sync::request(&app, by, TeamKey::new(key)).await?;
     Ok(ok(&SyncView::from(report)))
 }
 

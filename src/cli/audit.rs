@@ -1,0 +1,73 @@
+//! `agent-implement audit verify`: whether the record of who did what is whole.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::service::{self, Place, Reached};
+use crate::domain::audit::Verdict;
+use crate::store::audit;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Look at every entry of the audit: exit 0 when none was changed, removed or moved, else 1 with
+    /// the number of the first that was.
+    Verify {
+        /// A hash that the log printed earlier; it must be in the chain, or the chain was made anew.
+        #[arg(long, value_name = "HASH")]
+        head: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+pub async fn audit(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Command::Verify { head, place } = arguments.command;
+    let verdict = verify(&place.data_dir, head.as_deref()).await?;
+    Ok(tell(&verdict))
+}
+
+async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<Verdict> {
+    if let Some(hash) = head.filter(|hash| !hash.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        bail!("{hash:?} is no hash of the audit");
+    }
+    match service::reach(data_dir).await? {
+        Reached::Stopped(store) => Ok(store.read(|tx| audit::verify(tx, head))?),
+        Reached::Running(service) => {
+            let anchor = head.map(|hash| format!("?head={hash}")).unwrap_or_default();
+            let path = format!("/api/audit/verify{anchor}");
+            let told = service.get(&path).await?;
+            let told = told
+                .context("the service that runs keeps no audit: it is older than this program")?;
+            Ok(serde_json::from_value(told)?)
+        }
+    }
+}
+
+fn tell(verdict: &Verdict) -> ExitCode {
+    let Verdict {
+        ok,
+        entries,
+        head,
+        broken_at,
+    } = verdict;
+    let head = head.as_deref().unwrap_or("none");
+    match (ok, broken_at) {
+        (true, _) => {
+            println!("ok: {entries} entries, head {head}");
+            return ExitCode::SUCCESS;
+        }
+        (false, Some(seq)) => println!("broken at entry {seq}; {entries} entries before it hold"),
+        (false, None) => println!(
+            "the chain holds and the given head is not in it: it was made anew ({entries} entries, head {head})"
+        ),
+    }
+    ExitCode::FAILURE
+}

@@ -1,0 +1,78 @@
+//! `/api/audit`: who did what, and whether the record of it is whole.
+
+use std::collections::BTreeMap;
+
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::app::App;
+use crate::http::error::AdminFault;
+use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::store::audit;
+
+/// How many entries are shown when nobody says how many, and at most.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 500;
+
+type Query = BTreeMap<String, String>;
+
+/// Routes of `/api/audit`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "audit").boxed();
+    let verify = path!("api" / "audit" / "verify").boxed();
+    let get = signed_in(app, Method::GET);
+    one_of([
+        all.clone()
+            .and(get.clone())
+            .and(warp::query::<Query>())
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        verify
+            .clone()
+            .and(get)
+            .and(warp::query::<Query>())
+            .and(with(app))
+            .then(check)
+            .boxed(),
+        only(&all, [Method::GET]),
+        only(&verify, [Method::GET]),
+    ])
+}
+
+/// The latest entries, or those before a number. A number that is none is refused: answered with the
+/// latest, who reads page by page would never end.
+async fn list(query: Query, app: App) -> ApiResult {
+    let limit = match query.get("limit") {
+        None => DEFAULT_LIMIT,
+        Some(given) => given
+            .parse()
+            .ok()
+            .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+            .ok_or_else(|| rule("limit must be a whole number from 1 to 500"))?,
+    };
+    let before = match query.get("before") {
+        None => None,
+        Some(given) => {
+            let seq = given.parse::<u64>();
+            Some(seq.map_err(|_| rule("before must be the seq of an entry"))?)
+        }
+    };
+    let entries = app
+        .store
+        .read_long(move |tx| audit::latest(tx, before, limit));
+    Ok(ok(&entries.await?))
+}
+
+fn rule(rule: &str) -> AdminFault {
+    AdminFault::Invalid(rule.to_owned())
+}
+
+/// Looks at every entry. `head` is a hash that was noted earlier, and must be among them.
+async fn check(query: Query, app: App) -> ApiResult {
+    let anchor = query.get("head").cloned();
+    let verdict = app
+        .store
+        .read_long(move |tx| audit::verify(tx, anchor.as_deref()));
+    Ok(ok(&verdict.await?))
+}

@@ -1,0 +1,162 @@
+//! Who did what. Entries are only ever added, each in the commit of what it tells of.
+//!
+//! All are kept: two or three a dispatch, some 300 bytes each, beside a job and its steps that take
+//! many times that and are kept as well.
+
+use std::ops::ControlFlow;
+
+use serde_json::json;
+
+use crate::domain::audit::{Deed, Entry, Head, Verdict, Verifier};
+use crate::domain::time::Timestamp;
+
+use super::shelf::{Order, Rows, WriteTx};
+use super::tables::{AUDIT, META};
+use super::{StoreError, StoreResult};
+
+/// Where the chain ends. Beside the entries, so that a lost end is missed.
+const HEAD: &str = "audit-head";
+
+/// Adds what somebody did to the chain.
+pub fn append(tx: &WriteTx<'_>, deed: &Deed, now: Timestamp) -> StoreResult<()> {
+    let entry = head(tx)?.next(deed, now);
+    AUDIT.put(tx, entry.seq, &entry)?;
+    META.put(tx, HEAD, &json!(Head::after(&entry)))
+}
+
+/// Where the chain ends.
+pub fn head(tx: &impl Rows) -> StoreResult<Head> {
+    let row = META.get(tx, HEAD)?;
+    Ok(row
+        .and_then(|head| serde_json::from_value(head).ok())
+        .unwrap_or_default())
+}
+
+/// The latest entries before a number, newest first.
+pub fn latest(tx: &impl Rows, before: Option<u64>, limit: usize) -> StoreResult<Vec<Entry>> {
+    let mut entries = Vec::new();
+    if limit == 0 {
+        return Ok(entries);
+    }
+    let before = before.unwrap_or(u64::MAX);
+    AUDIT.scan(tx, ..before, Order::Descending, |_, entry| {
+        entries.push(entry);
+        if entries.len() < limit {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(entries)
+}
+
+/// Looks at the whole chain. `anchor` is a hash that was noted elsewhere, and must be in it.
+pub fn verify(tx: &impl Rows, anchor: Option<&str>) -> StoreResult<Verdict> {
+    let mut verifier = Verifier::new(anchor);
+    let seen = AUDIT.scan(tx, .., Order::Ascending, |key, entry| {
+        // An entry must stand where it says.
+        let holds = match key == entry.seq {
+            true => verifier.see(&entry),
+            false => verifier.broken(),
+        };
+        if holds {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    match seen {
+        Ok(()) => {}
+        // Changed so that it is no entry any more.
+        Err(StoreError::Corrupt { .. }) => drop(verifier.broken()),
+        Err(error) => return Err(error),
+    }
+    Ok(verifier.judge(&head(tx)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::audit::{Action, Actor};
+    use crate::store::Store;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    async fn with_entries(count: u64) -> Store {
+        let store = Store::in_memory().unwrap();
+        let written = store.write(move |tx| {
+            (0..count).try_for_each(|number| {
+                let deed = Actor::service().did(Action::RunDispatched, format!("ENG-{number}"));
+                append(tx, &deed, NOW)
+            })
+        });
+        written.await.unwrap();
+        store
+    }
+
+    fn broken_at(store: &Store) -> Option<u64> {
+        let verdict = store.read(|tx| verify(tx, None)).unwrap();
+        assert_eq!(verdict.ok, verdict.broken_at.is_none());
+        verdict.broken_at
+    }
+
+    #[tokio::test]
+    async fn entries_are_shown_newest_first_in_pages() {
+        let store = with_entries(5).await;
+        let page = |before, limit| {
+            let page = store.read(|tx| latest(tx, before, limit)).unwrap();
+            page.iter().map(|entry| entry.seq).collect::<Vec<_>>()
+        };
+        assert_eq!(page(None, 2), [5, 4]);
+        assert_eq!(page(Some(4), 9), [3, 2, 1]);
+        assert_eq!(page(Some(1), 9), [0_u64; 0]);
+        assert_eq!(page(None, 0), [0_u64; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_fails_leaves_no_entry() {
+        let store = with_entries(1).await;
+        let failed = store.write(|tx| -> StoreResult<()> {
+            append(tx, &Actor::service().did(Action::PollAsked, ""), NOW)?;
+            Err(StoreError::Panicked)
+        });
+        assert!(failed.await.is_err());
+        assert_eq!(store.read(head).unwrap().seq, 1);
+        assert_eq!(broken_at(&store), None);
+    }
+
+    #[tokio::test]
+    async fn whatever_is_done_to_the_table_is_found() {
+        let entry = |store: &Store, seq| store.read(|tx| AUDIT.get(tx, seq)).unwrap().unwrap();
+        let store = with_entries(5).await;
+        assert_eq!(broken_at(&store), None);
+
+        let mut changed = entry(&store, 3);
+        changed.detail.push('x');
+        let put = store.write(move |tx| AUDIT.put(tx, 3, &changed));
+        put.await.unwrap();
+        assert_eq!(broken_at(&store), Some(3));
+
+        for gone in [1, 2, 5] {
+            let store = with_entries(5).await;
+            store.write(move |tx| AUDIT.remove(tx, gone)).await.unwrap();
+            assert_eq!(broken_at(&store), Some(gone), "removed {gone}");
+        }
+
+        let store = with_entries(5).await;
+        let (two, three) = (entry(&store, 2), entry(&store, 3));
+        let swapped = store.write(move |tx| {
+            AUDIT.put(tx, 2, &three)?;
+            AUDIT.put(tx, 3, &two)
+        });
+        swapped.await.unwrap();
+        assert_eq!(broken_at(&store), Some(2));
+
+        let store = with_entries(5).await;
+        let broken: crate::store::shelf::Shelf<u64, String> =
+            crate::store::shelf::Shelf::new("audit-1");
+        let put = store.write(move |tx| broken.put(tx, 4, &"no entry".to_owned()));
+        put.await.unwrap();
+        assert_eq!(broken_at(&store), Some(4));
+    }
+}

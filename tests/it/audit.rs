@@ -1,0 +1,517 @@
+//! Who did what: every change leaves one entry, and no entry can be tampered with unseen.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use agent_implement::domain::effect::{ChatMessage, Effect};
+use agent_implement::domain::issue::Phase;
+use agent_implement::domain::job::JobKind;
+use agent_implement::flow;
+use agent_implement::store::{FILE_NAME, Store, audit, dedup, outbox, parked, patches};
+use redb::{Database, ReadableTable, TableDefinition};
+use serde_json::{Value, json};
+
+use crate::api::{ALL_ON, Answer, START, Server, answer, job};
+use crate::world::{Engine, Making, World};
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit-1");
+
+/// A store in which there is one of everything that an operator may act upon.
+async fn furnish(server: &Server) {
+    let run = job("01JOB", JobKind::Implementation);
+    server.put_job(&run).await;
+    let (entry, id) = (
+        dedup::DedupEntry {
+            issue: run.issue.clone(),
+            dispatched_at: START,
+        },
+        run.id.clone(),
+    );
+    let parked = parked::Parked {
+        issue: run.issue.clone(),
+        repo: run.repo.clone(),
+        phase: Phase::Implementation,
+        failures: 3,
+        last_conclusion: "failure".to_owned(),
+        parked_at: START,
+    };
+    let written = server.app.store.write(move |tx| {
+        dedup::put(tx, &entry)?;
+        parked::park(tx, &parked)?;
+        patches::put(tx, &id, "diff --git a/x b/x\n")?;
+        for _ in 0..2 {
+            let message = ChatMessage::default();
+            outbox::push(tx, &Effect::Chat { message }, START)?;
+        }
+        Ok(())
+    });
+    written.await.unwrap();
+}
+
+async fn entries(server: &Server, token: &str) -> Vec<Value> {
+    let told = server.ask("GET", "/api/audit?limit=500", token, None).await;
+    assert_eq!(told.status, 200, "{told:?}");
+    told.body.as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn every_change_by_an_operator_leaves_exactly_one_entry() {
+    let mut flags = ALL_ON.to_vec();
+    flags.extend([
+        "--trusted-proxies",
+        "127.0.0.1",
+        "--docker-host",
+        "tcp://127.0.0.1:1",
+    ]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    furnish(&server).await;
+    let token = server.signed_in().await;
+    let mapping =
+        json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
+    let secret = json!({"name": "npm_token", "value": "hush-hush-secret"});
+    let none = Value::Null;
+    // Method, path, body; status; action, target, detail.
+    let rows = [
+        (
+            "POST",
+            "/api/mappings",
+            mapping.clone(),
+            200,
+            "mapping-created",
+            "ENG",
+            "acme/shop",
+        ),
+        (
+            "POST",
+            "/api/mappings",
+            mapping,
+            200,
+            "mapping-updated",
+            "ENG",
+            "acme/shop",
+        ),
+        (
+            "PATCH",
+            "/api/mappings/ENG",
+            json!({"paused": true}),
+            200,
+            "mapping-paused",
+            "ENG",
+            "",
+        ),
+        (
+            "PATCH",
+            "/api/mappings/ENG",
+            json!({"paused": false}),
+            200,
+            "mapping-resumed",
+            "ENG",
+            "",
+        ),
+        (
+            "PATCH",
+            "/api/mappings/ENG",
+            json!({"maxInProgressAiIssues": 7}),
+            200,
+            "mapping-capped",
+            "ENG",
+            "maxInProgressAiIssues 7",
+        ),
+        (
+            "POST",
+            "/api/runner-mode",
+            json!({"mode": "local"}),
+            200,
+            "runner-mode-set",
+            "local",
+            "",
+        ),
+        (
+            "POST",
+            "/api/settings",
+            json!({"vmSessionsRegion": "fra"}),
+            200,
+            "settings-changed",
+            "",
+            "vmSessionsRegion=fra",
+        ),
+        (
+            "POST",
+            "/api/mappings/ENG/secrets",
+            secret.clone(),
+            200,
+            "secret-set",
+            "NPM_TOKEN",
+            "of team ENG",
+        ),
+        (
+            "DELETE",
+            "/api/mappings/ENG/secrets/NPM_TOKEN",
+            none.clone(),
+            200,
+            "secret-deleted",
+            "NPM_TOKEN",
+            "of team ENG",
+        ),
+        (
+            "POST",
+            "/api/global-secrets",
+            secret,
+            200,
+            "secret-set",
+            "NPM_TOKEN",
+            "of every team",
+        ),
+        (
+            "DELETE",
+            "/api/global-secrets/NPM_TOKEN",
+            none.clone(),
+            200,
+            "secret-deleted",
+            "NPM_TOKEN",
+            "of every team",
+        ),
+        (
+            "DELETE",
+            "/api/dedup/ENG-1",
+            none.clone(),
+            200,
+            "dedup-deleted",
+            "ENG-1",
+            "",
+        ),
+        (
+            "POST",
+            "/api/parked/unpark",
+            json!({"issueId": "ENG-1"}),
+            200,
+            "unparked",
+            "ENG-1",
+            "",
+        ),
+        (
+            "POST",
+            "/api/outbox/1/retry",
+            none.clone(),
+            200,
+            "outbox-retried",
+            "1",
+            "chat message in chat",
+        ),
+        (
+            "DELETE",
+            "/api/outbox/2",
+            none.clone(),
+            200,
+            "outbox-dropped",
+            "2",
+            "chat message in chat",
+        ),
+        ("POST", "/api/poll", none.clone(), 202, "poll-asked", "", ""),
+        (
+            "GET",
+            "/api/jobs/01JOB/patch",
+            none.clone(),
+            200,
+            "patch-read",
+            "01JOB",
+            "ENG-1",
+        ),
+        (
+            "DELETE",
+            "/api/mappings/ENG",
+            none.clone(),
+            200,
+            "mapping-deleted",
+            "ENG",
+            "",
+        ),
+        ("POST", "/api/auth/logout", none, 200, "sign-out", "", ""),
+    ];
+    let mut count = entries(&server, &token).await.len();
+    assert_eq!(count, 1, "the sign-in alone");
+    for (method, path, body, status, action, target, detail) in rows {
+        let request = server
+            .request(method, path)
+            .bearer_auth(&token)
+            .header("x-forwarded-for", "203.0.113.9");
+        let request = match body {
+            Value::Null => request,
+            body => request.body(body.to_string()),
+        };
+        let told = answer(request).await;
+        assert_eq!(told.status, status, "{method} {path}: {told:?}");
+        let latest = server
+            .app
+            .store
+            .read(|tx| audit::latest(tx, None, 500))
+            .unwrap();
+        count += 1;
+        assert_eq!(latest.len(), count, "{method} {path}: {latest:#?}");
+        let last = &latest[0];
+        assert_eq!(
+            [&last.actor, &last.action, &last.target, &last.detail],
+            ["admin@203.0.113.9", action, target, detail],
+            "{method} {path}"
+        );
+    }
+    let all = server
+        .app
+        .store
+        .read(|tx| audit::latest(tx, None, 500))
+        .unwrap();
+    assert!(
+        !format!("{all:?}").contains("hush"),
+        "a secret's value is in the audit"
+    );
+}
+
+/// What changed nothing is not told, whoever asked for it.
+#[tokio::test]
+async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
+    let server = Server::start().await;
+    let token = server.signed_in().await;
+    let rows = [
+        ("POST", "/api/mappings", "{}", 400),
+        ("PATCH", "/api/mappings/NONE", r#"{"paused":true}"#, 404),
+        ("DELETE", "/api/mappings/NONE", "", 404),
+        ("POST", "/api/mappings/NONE/sync-workflows", "", 404),
+        ("DELETE", "/api/dedup/NONE-1", "", 404),
+        ("POST", "/api/parked/unpark", r#"{"issueId":"NONE-1"}"#, 200),
+        ("POST", "/api/outbox/9/retry", "", 404),
+        ("DELETE", "/api/outbox/9", "", 404),
+        ("POST", "/api/settings", "{}", 200),
+        ("POST", "/api/runner-mode", r#"{"mode":"x"}"#, 400),
+        ("GET", "/api/jobs/NONE/patch", "", 404),
+        ("GET", "/api/mappings", "", 200),
+    ];
+    for (method, path, body, status) in rows {
+        let told = server.ask(method, path, &token, body.to_owned()).await;
+        assert_eq!(told.status, status, "{method} {path}: {told:?}");
+        let told = server.ask(method, path, "nonsense", body.to_owned()).await;
+        assert_eq!(told.status, 401, "{method} {path}: {told:?}");
+    }
+    assert_eq!(entries(&server, &token).await.len(), 1, "the sign-in alone");
+}
+
+#[tokio::test]
+async fn strangers_cannot_make_the_audit_grow_without_bound() {
+    let mut flags = ALL_ON.to_vec();
+    flags.extend(["--trusted-proxies", "127.0.0.1"]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    for host in 0..40 {
+        for _ in 0..7 {
+            let guess = server
+                .request("POST", "/api/auth")
+                .header("x-forwarded-for", format!("198.51.100.{host}"))
+                .body(r#"{"code":"wrong"}"#);
+            assert!([403, 429].contains(&answer(guess).await.status));
+        }
+    }
+    let told = server
+        .app
+        .store
+        .read(|tx| audit::latest(tx, None, 500))
+        .unwrap();
+    let of = |action: &str| told.iter().filter(|entry| entry.action == action).count();
+    assert_eq!(
+        (of("sign-in-refused"), of("sign-in-throttled"), told.len()),
+        (10, 10, 20)
+    );
+    assert_eq!(told[19].actor, "admin@198.51.100.0");
+
+    server.clock.advance(Duration::from_secs(3600));
+    flow::doorkeeping::once(&server.app).await.unwrap();
+    let told = server
+        .app
+        .store
+        .read(|tx| audit::latest(tx, None, 2))
+        .unwrap();
+    let told: Vec<_> = told
+        .iter()
+        .map(|one| (one.actor.as_str(), one.detail.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("service", "70 more within an hour"),
+            ("service", "190 more within an hour")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_audit_is_read_in_pages_and_verified() {
+    let server = Server::start().await;
+    let token = server.signed_in().await;
+    let ask = async |path: &str| -> Answer { server.ask("GET", path, &token, None).await };
+    for _ in 0..4 {
+        server.ask("POST", "/api/poll", &token, None).await;
+    }
+    let seqs = |told: &Answer| -> Vec<u64> {
+        let entries = told.body.as_array().unwrap();
+        entries
+            .iter()
+            .map(|one| one["seq"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(seqs(&ask("/api/audit?limit=2").await), [5, 4]);
+    assert_eq!(seqs(&ask("/api/audit?limit=2&before=4").await), [3, 2]);
+    assert_eq!(seqs(&ask("/api/audit").await), [5, 4, 3, 2, 1]);
+    for (bad, rule) in [
+        ("limit=0", "limit must be a whole number from 1 to 500"),
+        ("limit=501", "limit must be a whole number from 1 to 500"),
+        ("before=yesterday", "before must be the seq of an entry"),
+    ] {
+        let told = ask(&format!("/api/audit?{bad}")).await;
+        assert_eq!(told.fault(), (400, rule));
+    }
+    let newest = &ask("/api/audit?limit=1").await.body[0];
+    let keys: Vec<&String> = newest.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["seq", "at", "actor", "action", "target", "detail", "hash"]
+    );
+    let whole = json!({"ok": true, "entries": 5, "head": newest["hash"], "brokenAt": null});
+    assert_eq!(ask("/api/audit/verify").await.body, whole);
+    let anchored = format!(
+        "/api/audit/verify?head={}",
+        newest["hash"].as_str().unwrap()
+    );
+    assert_eq!(ask(&anchored).await.body, whole);
+    let made_anew = ask("/api/audit/verify?head=00").await.body;
+    assert_eq!(
+        (&made_anew["ok"], &made_anew["brokenAt"]),
+        (&json!(false), &Value::Null)
+    );
+    for path in ["/api/audit", "/api/audit/verify"] {
+        assert_eq!(
+            server.ask("GET", path, "", None).await.fault(),
+            (401, "Unauthorized")
+        );
+        assert_eq!(server.ask("POST", path, &token, None).await.status, 405);
+    }
+}
+
+fn verify(dir: &Path, flags: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
+    command.args(["audit", "verify", "--data-dir"]).arg(dir);
+    command.args(flags).output().unwrap()
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    (output.status.code(), said.trim().to_owned())
+}
+
+/// Writes to the file behind the service's back.
+fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>)) {
+    let db = Database::create(dir.join(FILE_NAME)).unwrap();
+    let tx = db.begin_write().unwrap();
+    change(&mut tx.open_table(TABLE).unwrap());
+    tx.commit().unwrap();
+}
+
+#[tokio::test]
+async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::with(ALL_ON, Store::open(dir.path()).unwrap()).await;
+    let token = server.signed_in().await;
+    for _ in 0..4 {
+        server.ask("POST", "/api/poll", &token, None).await;
+    }
+    let head = server.app.store.read(audit::head).unwrap().hash;
+    let busy = verify(dir.path(), &[]);
+    assert_eq!(busy.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&busy.stderr).into_owned();
+    assert!(said.contains("GET /api/audit/verify"), "{said}");
+    server.stop().await.unwrap();
+
+    let whole = format!("ok: 5 entries, head {head}");
+    // The last connections let go of the store a moment after the stop.
+    let began = Instant::now();
+    let mut idle = verify(dir.path(), &[]);
+    while idle.status.code() != Some(0) && began.elapsed() < Duration::from_secs(30) {
+        idle = verify(dir.path(), &[]);
+    }
+    assert_eq!(told(&idle), (Some(0), whole.clone()));
+    assert_eq!(
+        told(&verify(dir.path(), &["--head", &head])),
+        (Some(0), whole)
+    );
+    let (code, said) = told(&verify(dir.path(), &["--head", "beef"]));
+    assert!(code == Some(1) && said.contains("made anew"), "{said}");
+
+    tamper(dir.path(), |table| {
+        let row = table.get(3).unwrap().unwrap().value().to_owned();
+        let changed = String::from_utf8(row)
+            .unwrap()
+            .replace("poll-asked", "poll-Asked");
+        table.insert(3, changed.as_bytes()).unwrap();
+    });
+    let broken = "broken at entry 3; 2 entries before it hold".to_owned();
+    assert_eq!(told(&verify(dir.path(), &[])), (Some(1), broken));
+
+    let nowhere = dir.path().join("nowhere");
+    assert_eq!(verify(&nowhere, &[]).status.code(), Some(1));
+    assert!(!nowhere.exists(), "a look must not make a store");
+}
+
+/// From the ticket to the end of its machine: what the service did by itself, and what it was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
+    let world = World::made(Making {
+        hosts: true,
+        flags: vec![("--runner-mode", "vm".to_owned())],
+        engine: Engine::by_hand(),
+        ..Making::default()
+    })
+    .await;
+    world.flag("ENG-1", "Add a greeting");
+    world.turn().await;
+    let machine = world.town.machines().all().remove(0);
+    let run = world.jobs("ENG-1").remove(0);
+    let path = format!("/api/sessions/{}", machine.id);
+    let destroying = world.ask(reqwest::Method::DELETE, &path, None);
+    let turning = async {
+        // No poll: the ticket is still flagged, and would have another run.
+        while world.jobs("ENG-1")[0].is_active() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        flow::deliver::drain(&world.app).await.unwrap();
+    };
+    let ((status, told), ()) = tokio::join!(destroying, turning);
+    assert_eq!(status, 200, "{told}");
+    let entries = world
+        .app
+        .store
+        .read(|tx| audit::latest(tx, None, 500))
+        .unwrap();
+    let of_run = entries
+        .iter()
+        .rev()
+        .filter(|entry| entry.action != "sign-in");
+    let told: Vec<_> = of_run
+        .map(|one| [one.actor.as_str(), &one.action, &one.target, &one.detail])
+        .take(3)
+        .collect();
+    let dispatched = format!("implementation run {} on vm in acme/shop", run.id);
+    let destroyed = format!("asked for, run {} of ENG-1", run.id);
+    assert_eq!(
+        told,
+        [
+            ["service", "run-dispatched", "ENG-1", &dispatched],
+            ["service", "run-started", "ENG-1", &dispatched],
+            [
+                "admin@127.0.0.1",
+                "session-destroyed",
+                &machine.id,
+                &destroyed
+            ],
+        ]
+    );
+    let verdict = world.app.store.read(|tx| audit::verify(tx, None)).unwrap();
+    assert!(verdict.ok, "{verdict:?}");
+    world.end().await;
+}

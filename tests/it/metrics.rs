@@ -1,0 +1,405 @@
+//! `GET /metrics`: what it says, in what form, and to whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_implement::domain::job::JobKind;
+use agent_implement::keys::run_token::Audience;
+use agent_implement::store::Store;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::json;
+
+use crate::api::{ALL_ON, Server, answer, job, raw};
+use crate::world::World;
+
+/// A page of metrics, read as strictly as the format is written down.
+struct Page {
+    kinds: BTreeMap<String, String>,
+    /// Name and labels as they stand, and the value.
+    samples: BTreeMap<String, f64>,
+}
+
+impl Page {
+    fn read(text: &str) -> Self {
+        assert!(text.ends_with('\n'), "the last line must end, too");
+        let mut page = Self {
+            kinds: BTreeMap::new(),
+            samples: BTreeMap::new(),
+        };
+        let (mut helped, mut family) = (String::new(), String::new());
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(is_name(name) && help.ends_with('.'), "{line}");
+                helped = name.to_owned();
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert_eq!(name, helped, "{line}");
+                assert!(["gauge", "counter", "histogram"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                let before = page.kinds.insert(name.to_owned(), kind.to_owned());
+                assert_eq!(before, None, "a family stands twice: {line}");
+                family = name.to_owned();
+            } else {
+                page.sample(line, &family);
+            }
+        }
+        page.check_histograms();
+        page
+    }
+
+    fn sample(&mut self, line: &str, family: &str) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        assert!(value.is_finite() && value >= 0.0, "{line}");
+        let (name, labels) = match series.split_once('{') {
+            None => (series, ""),
+            Some((name, rest)) => (name, rest.strip_suffix('}').unwrap()),
+        };
+        let parts = match self.kinds[family].as_str() {
+            "histogram" => vec!["_bucket", "_sum", "_count"],
+            _ => vec![""],
+        };
+        let of_family = parts.iter().any(|part| name == format!("{family}{part}"));
+        assert!(of_family, "{line} does not belong to {family}");
+        let mut names = BTreeSet::new();
+        for (label, _) in labels_of(labels) {
+            assert!(is_name(&label) && !label.contains(':'), "{line}");
+            assert!(names.insert(label), "{line}");
+        }
+        let before = self.samples.insert(series.to_owned(), value);
+        assert_eq!(before, None, "a series stands twice: {line}");
+    }
+
+    fn check_histograms(&self) {
+        for name in self.kinds.iter().filter(|(_, kind)| *kind == "histogram") {
+            let counts = format!("{}_count", name.0);
+            for (series, count) in self
+                .samples
+                .iter()
+                .filter(|(one, _)| one.starts_with(&counts))
+            {
+                let labels = series[counts.len()..].trim_matches(['{', '}']);
+                let mut buckets: Vec<(f64, f64)> = self
+                    .samples
+                    .iter()
+                    .filter_map(|(one, value)| {
+                        let inner = one.strip_prefix(&format!("{}_bucket{{", name.0))?;
+                        let (others, bound) = inner.strip_suffix("\"}")?.rsplit_once("le=\"")?;
+                        let bound = bound.replace("+Inf", "inf").parse().unwrap();
+                        (others.trim_end_matches(',') == labels).then_some((bound, *value))
+                    })
+                    .collect();
+                buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+                assert!(
+                    buckets.is_sorted_by(|one, other| one.1 <= other.1),
+                    "{series}"
+                );
+                assert_eq!(buckets.last(), Some(&(f64::INFINITY, *count)), "{series}");
+            }
+        }
+    }
+
+    fn value(&self, series: &str) -> f64 {
+        *self
+            .samples
+            .get(series)
+            .unwrap_or_else(|| panic!("no {series} in {:#?}", self.samples))
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let first = text.chars().next();
+    first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+}
+
+fn labels_of(mut text: &str) -> Vec<(String, String)> {
+    let mut labels = Vec::new();
+    while !text.is_empty() {
+        let (name, rest) = text.split_once("=\"").unwrap();
+        let (mut value, mut end, mut escaped) = (String::new(), None, false);
+        for (at, c) in rest.char_indices() {
+            match (escaped, c) {
+                (false, '"') => {
+                    end = Some(at);
+                    break;
+                }
+                (false, '\\') => escaped = true,
+                (false, c) => value.push(c),
+                (true, c) => {
+                    assert!(['\\', '"', 'n'].contains(&c), "{text}");
+                    value.push(c);
+                    escaped = false;
+                }
+            }
+        }
+        labels.push((name.to_owned(), value));
+        let rest = &rest[end.unwrap() + 1..];
+        text = match rest.strip_prefix(',') {
+            Some(more) => more,
+            None => {
+                assert!(rest.is_empty(), "{rest}");
+                rest
+            }
+        };
+    }
+    labels
+}
+
+async fn metrics(server: &Server) -> Page {
+    let told = server.request("GET", "/metrics").send().await.unwrap();
+    assert_eq!(told.status(), 200);
+    assert_eq!(
+        told.headers()[CONTENT_TYPE],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    Page::read(&told.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn a_strict_reader_reads_it_and_finds_what_happened() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut flags = ALL_ON.to_vec();
+    let data_dir = dir.path().to_str().unwrap();
+    flags.extend(["--data-dir", data_dir]);
+    let server = Server::with(&flags, Store::open(dir.path()).unwrap()).await;
+    let run = job("01JOB", JobKind::Implementation);
+    server.put_job(&run).await;
+    let token = server.run_token(&run, Audience::Progress);
+    let step =
+        json!({"step": {"id": "clone", "type": "clone", "status": "running", "started_at": "t"}});
+    for _ in 0..3 {
+        let told = server
+            .ask("POST", "/runner/progress", &token, step.to_string())
+            .await;
+        assert_eq!(told.status, 200);
+    }
+    server
+        .ask("POST", "/runner/progress", "", step.to_string())
+        .await;
+    for stranger in [
+        "/api/mappings/A1",
+        "/api/mappings/B2",
+        "/.env",
+        "/wp-login.php",
+    ] {
+        server.ask("GET", stranger, "", None).await;
+    }
+    let page = metrics(&server).await;
+    for (series, value) in [
+        (r#"agent_implement_build_info{version="0.1.0"}"#, 1.0),
+        (
+            r#"agent_implement_jobs{status="running",kind="implementation"}"#,
+            1.0,
+        ),
+        (
+            r#"agent_implement_jobs{status="dispatched",kind="planning"}"#,
+            0.0,
+        ),
+        (
+            r#"agent_implement_http_requests_total{route="/runner/progress",status="200"}"#,
+            3.0,
+        ),
+        (
+            r#"agent_implement_http_requests_total{route="/runner/progress",status="401"}"#,
+            1.0,
+        ),
+        (
+            r#"agent_implement_http_requests_total{route="/api/mappings/:teamKey",status="405"}"#,
+            2.0,
+        ),
+        (
+            r#"agent_implement_http_requests_total{route="other",status="404"}"#,
+            2.0,
+        ),
+        (
+            r#"agent_implement_http_request_seconds_count{route="/runner/progress"}"#,
+            4.0,
+        ),
+        ("agent_implement_outbox_dead", 0.0),
+        ("agent_implement_store_healthy", 1.0),
+        ("agent_implement_event_listeners", 0.0),
+        (
+            r#"agent_implement_decisions{outcome="waiting",reason="concurrency"}"#,
+            0.0,
+        ),
+    ] {
+        assert_eq!(page.value(series), value, "{series}");
+    }
+    let (commits, memory, bytes) = (
+        page.value("agent_implement_store_commit_seconds_count"),
+        page.value("process_resident_memory_bytes"),
+        page.value("agent_implement_store_bytes"),
+    );
+    assert!(
+        commits >= 3.0 && memory > 1e6 && bytes > 1e3,
+        "{commits} {memory} {bytes}"
+    );
+    assert!(
+        page.samples
+            .keys()
+            .all(|series| !series.contains("wp-login") && !series.contains("A1"))
+    );
+}
+
+#[tokio::test]
+async fn only_this_machine_and_holders_of_the_token_may_read_it() {
+    let server = Server::start().await;
+    assert_eq!(server.ask("GET", "/metrics", "", None).await.status, 200);
+    assert_eq!(server.ask("POST", "/metrics", "", None).await.status, 405);
+    let forwarded = [
+        "X-Forwarded-For",
+        "Forwarded",
+        "X-Real-IP",
+        "Via",
+        "x-forwarded-for",
+    ];
+    let asked = async |server: &Server, header: &str, token: &str| {
+        let request = server.request("GET", "/metrics").header(header, "");
+        let request = match token {
+            "" => request,
+            token => request.bearer_auth(token),
+        };
+        answer(request).await.status
+    };
+    for header in forwarded {
+        assert_eq!(asked(&server, header, "").await, 401, "{header}");
+        assert_eq!(asked(&server, header, "anything").await, 401, "{header}");
+    }
+    let mut flags = ALL_ON.to_vec();
+    flags.extend(["--metrics-token", "count-me-in"]);
+    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    for header in forwarded {
+        assert_eq!(asked(&server, header, "").await, 401, "{header}");
+        assert_eq!(
+            asked(&server, header, "count-me-out").await,
+            401,
+            "{header}"
+        );
+        assert_eq!(asked(&server, header, "count-me-in").await, 200, "{header}");
+    }
+    // What an operator may read, a reader of metrics may not.
+    assert_eq!(
+        server
+            .ask("GET", "/api/mappings", "count-me-in", None)
+            .await
+            .status,
+        401
+    );
+}
+
+#[tokio::test]
+async fn it_can_be_switched_off() {
+    let server = Server::with(&["--metrics", "false"], Store::in_memory().unwrap()).await;
+    let told = server.ask("GET", "/metrics", "", None).await;
+    assert_eq!(told.fault(), (404, "Not found"));
+}
+
+/// A request that is no request must not end the counting.
+#[tokio::test]
+async fn odd_paths_are_counted_as_other() {
+    let server = Server::start().await;
+    for path in ["/%ff", "/api/why/%00", "//", "/api//", "/metrics/x"] {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        assert!(
+            raw(server.address, head.as_bytes())
+                .await
+                .starts_with("HTTP/1.1 404"),
+            "{path}"
+        );
+    }
+    let page = metrics(&server).await;
+    let of = |route: &str| {
+        let series =
+            format!(r#"agent_implement_http_requests_total{{route="{route}",status="404"}}"#);
+        page.samples.get(&series).copied().unwrap_or_default()
+    };
+    assert_eq!(of("other") + of("/api/why/:issue") + of("/"), 5.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
+    let world = World::start().await;
+    world.flag("ENG-1", "Add a greeting");
+    world.ended("ENG-1").await;
+    world.polled().await;
+    let told = reqwest::get(format!("{}/metrics", world.address))
+        .await
+        .unwrap();
+    let page = Page::read(&told.text().await.unwrap());
+    for (series, value) in [
+        (
+            r#"agent_implement_jobs_ended_total{status="completed",kind="implementation"}"#,
+            1.0,
+        ),
+        ("agent_implement_trigger_to_dispatch_seconds_count", 1.0),
+        (
+            r#"agent_implement_decisions{outcome="done",reason=""}"#,
+            1.0,
+        ),
+        ("agent_implement_outbox_pending", 0.0),
+        ("agent_implement_outbox_oldest_age_seconds", 0.0),
+    ] {
+        assert_eq!(page.value(series), value, "{series}");
+    }
+    assert!(page.value("agent_implement_poll_duration_seconds_count") >= 2.0);
+    let age = page.value(r#"agent_implement_poll_last_success_age_seconds{system="linear"}"#);
+    assert!(age < 60.0, "{age}");
+    assert!(page.value("agent_implement_audit_entries_total") >= 2.0);
+    world.end().await;
+}
+
+/// The table of routes that are counted by name, held against the routes there are.
+#[test]
+fn every_route_is_in_the_table() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    let table = fs::read_to_string(root.join("metrics/requests.rs")).unwrap();
+    let known: BTreeSet<String> = table
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","))
+        .map(|route| {
+            let segments = route
+                .split('/')
+                .map(|one| if one.starts_with(':') { "*" } else { one });
+            segments.collect::<Vec<_>>().join("/")
+        })
+        .collect();
+    let mut served = BTreeSet::new();
+    for file in rust_files(&root) {
+        let text = fs::read_to_string(file).unwrap();
+        for (at, _) in text.match_indices("path!(\"") {
+            let inner = &text[at + "path!(".len()..];
+            let inner = &inner[..inner.find(')').unwrap()];
+            let segments = inner
+                .split('/')
+                .map(|one| match one.trim().trim_matches('"') {
+                    one if inner.contains(&format!("\"{one}\"")) => one.to_owned(),
+                    _ => "*".to_owned(),
+                });
+            served.insert(format!("/{}", segments.collect::<Vec<_>>().join("/")));
+        }
+    }
+    assert!(served.len() > 40, "{served:#?}");
+    let missing: Vec<&String> = served.difference(&known).collect();
+    assert!(
+        missing.is_empty(),
+        "add to src/http/metrics/requests.rs: {missing:#?}"
+    );
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => rust_files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rs"))
+        .collect()
+}
