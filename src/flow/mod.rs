@@ -1,6 +1,6 @@
 //! FLOOR 5: the verbs, in the order a ticket meets them.
 //!
-//! 1. A bell or the clock rings [`poll`].
+//! 1. A bell or the clock rings [`poll`]; events of the ticketing systems come by way of [`wake`].
 //! 2. It looks at the store, then asks each ticketing account once for every flagged issue.
 //! 3. `domain::decision` gives each issue its one decision; the ledger keeps it.
 //! 4. [`dispatch`] reserves what is to run: job, dedup entry and the effect *start run*, in one
@@ -47,6 +47,7 @@ pub mod report;
 pub mod session;
 pub mod sync;
 pub mod template_status;
+pub mod wake;
 pub mod watch;
 
 mod act;
@@ -88,8 +89,10 @@ pub async fn run(app: App, stop: Stop) {
         heal::once(&app)
     });
     let delivering = deliver::run(app.clone(), stop.clone());
+    let waking = wake::run(&app, stop.clone());
     tokio::join!(
         polling,
+        waking,
         watching,
         reaping,
         following_up,

@@ -14,6 +14,7 @@ mod panel;
 mod parts;
 mod runner;
 mod session;
+mod ticketing_hooks;
 mod trigger;
 
 use warp::Filter;
@@ -29,6 +30,7 @@ pub fn routes(app: &App) -> BoxedFilter<(Response,)> {
     let mut all = vec![
         runner::routes(app),
         hooks::routes(app),
+        ticketing_hooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),

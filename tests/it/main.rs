@@ -37,6 +37,7 @@ mod run_failures;
 mod sync_workflows;
 mod template_status;
 mod templates;
+mod ticketing_webhooks;
 mod watching;
 mod webhooks;
 
