@@ -27,9 +27,13 @@
 //! An operator who has a project's workflows synced waits for an errand like any other: [`sync`];
 //! [`template_status`] tells who needs it.
 //!
+//! What a mapping may cost in a month is watched by [`budget`], and when what met a model provider's
+//! usage limit goes on by [`limit`]; the poll and every reservation ask both.
+//!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
+pub mod budget;
 mod closed;
 pub mod commit;
 pub mod context;
@@ -40,6 +44,7 @@ pub mod feedback;
 pub mod follow_up;
 pub mod gap_fill;
 pub mod heal;
+pub mod limit;
 pub mod poll;
 pub mod probe;
 pub mod reap;
@@ -52,6 +57,7 @@ pub mod watch;
 
 mod act;
 mod image;
+mod notice;
 mod pull_run;
 mod task;
 

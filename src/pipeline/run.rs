@@ -20,7 +20,7 @@ use super::strays::{self, Strays};
 use super::text;
 use crate::domain::caps;
 use crate::domain::ids::Repo;
-use crate::domain::report::{FailureCode, Step, Usage};
+use crate::domain::report::{FailureCode, Step};
 use crate::domain::run_config::RunConfig;
 use crate::domain::secret::Secret;
 use crate::domain::sensitive::Hit;
@@ -85,7 +85,6 @@ pub struct Found {
     pub unresolved: Vec<String>,
     pub iterations: u32,
     pub checks: Vec<Check>,
-    pub usage: Usage,
     pub pull: Option<PullRef>,
     /// Where the work of a shadow is to be seen; it has no pull request.
     pub shadow_url: Option<String>,
@@ -139,6 +138,8 @@ pub enum StepOutcome {
 pub struct Failure {
     pub code: Option<FailureCode>,
     pub reason: String,
+    /// When the model's provider will take requests again, if it refused them until then.
+    pub retry_at: Option<Timestamp>,
 }
 
 impl Failure {
@@ -146,6 +147,7 @@ impl Failure {
         Self {
             code: Some(code),
             reason: reason.to_string(),
+            retry_at: None,
         }
     }
 
@@ -154,6 +156,7 @@ impl Failure {
         Self {
             code: None,
             reason: reason.to_string(),
+            retry_at: None,
         }
     }
 }

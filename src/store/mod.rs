@@ -14,6 +14,7 @@ pub mod findings;
 pub mod instance;
 pub mod jobs;
 pub mod ledger;
+pub mod limits;
 pub mod mappings;
 pub mod outbox;
 pub mod parked;
@@ -24,6 +25,7 @@ pub mod session_events;
 pub mod settings;
 pub mod steps;
 pub mod syncs;
+pub mod usage;
 
 mod key_file;
 mod migrations;

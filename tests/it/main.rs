@@ -10,6 +10,7 @@ mod world;
 
 mod agents;
 mod blockers;
+mod budget;
 mod callbacks_off;
 mod canaries;
 mod config_status;
@@ -27,6 +28,7 @@ mod implementation;
 mod jira;
 mod lifecycle;
 mod mappings_at_work;
+mod model_limit;
 mod outages;
 mod outbox;
 mod panel;
@@ -38,6 +40,7 @@ mod sync_workflows;
 mod template_status;
 mod templates;
 mod ticketing_webhooks;
+mod usage;
 mod watching;
 mod webhooks;
 
