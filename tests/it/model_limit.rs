@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobKind, JobState};
+use agent_implement::domain::job::{Job, JobKind, JobState, RunnerKind};
 use agent_implement::domain::mapping::Mapping;
 use agent_implement::domain::report::FailureCode;
 use agent_implement::domain::time::Timestamp;
 use agent_implement::keys::run_token::Audience;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::store::{dedup, mappings, outbox, parked};
+use agent_implement::store::{dedup, jobs, mappings, outbox, parked};
 use serde_json::{Value, json};
 
 use crate::api::{START, Server, answer, job};
@@ -236,6 +236,52 @@ async fn what_a_run_says_about_time_is_bounded() {
     }
     let parked = server.app.store.read(parked::all).unwrap();
     assert!(parked.is_empty(), "it says nothing about the issue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_share_the_services_credentials_but_for_teams_with_their_own() {
+    let other = |extra: &[(&str, &str)]| Mapping {
+        team_key: "WEB".into(),
+        extra_env: extra
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..mapping()
+    };
+    let world = World::made(Making {
+        mappings: vec![mapping(), other(&[])],
+        hosts: true,
+        flags: vec![("--runner-mode", "vm".to_owned())],
+        engine: Engine::by_hand(),
+        ..Making::default()
+    })
+    .await;
+    let mut begun = job("01A", JobKind::Implementation);
+    begun.runner = RunnerKind::Vm;
+    begun.dispatched_at = Some(world.app.now());
+    let (now, id, phase) = (world.app.now(), begun.id.clone(), begun.kind.run_phase());
+    let put = world.app.store.write(move |tx| jobs::put(tx, &begun));
+    put.await.unwrap();
+    let tokens = world.app.run_tokens.as_ref().unwrap();
+    let token = tokens.issue(&id, Audience::Result, phase, now, now + TWO_HOURS);
+    let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
+    let request = request.bearer_auth(token.expose());
+    let taken = answer(request.body(met(json!(now + TWO_HOURS)))).await;
+    assert_eq!(taken.status, 200, "{taken:?}");
+
+    let linear = world.town.linear();
+    linear.team("WEB", "Web");
+    let ticket = linear.issue("WEB-1").title("Wants the same account");
+    ticket.add_label("Agent-Implement");
+    world.turn().await;
+    let why = world.admin("/api/why/WEB-1").await;
+    assert_eq!(why["decision"]["reason"], "quota", "{why}");
+    let own = other(&[("OPENAI_API_KEY", "sk-of-the-team")]);
+    let put = world.app.store.write(move |tx| mappings::put(tx, &own));
+    put.await.unwrap();
+    world.turn().await;
+    assert_eq!(world.jobs("WEB-1").len(), 1);
+    world.stop().await;
 }
 
 #[tokio::test]
