@@ -320,6 +320,8 @@ fn job(app: &App) -> Job {
         usage: None,
         nonce_hash: None,
         machine_gone_at: None,
+        asked_at: None,
+        resumes_at: None,
         failure_told: false,
         reported: false,
     }

@@ -95,6 +95,10 @@ impl Deref for App {
 #[derive(Default)]
 pub struct Bells {
     pub poll: Notify,
+    /// Something happened in a ticketing system that the poll should look at.
+    pub event: Notify,
+    /// The same in one whose search may not find it yet.
+    pub late_event: Notify,
     pub watch: Notify,
     pub reap: Notify,
     pub follow_up: Notify,

@@ -153,6 +153,8 @@ fn summarise(app: &App, listener: &TcpListener) {
         github = on(config.github.is_some(), "off (set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY)"),
         callbacks = on(config.has_callbacks(), "off (set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET)"),
         webhook = on(config.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
+        linear_webhook = on(config.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
+        jira_webhook = on(config.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
         vm_sessions = on(app.sessions.has(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
         local_containers = on(app.sessions.has(HostKind::Local), "off (set DOCKER_HOST)"),
         chat = on(config.notify.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),

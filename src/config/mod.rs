@@ -55,6 +55,10 @@ pub struct Config {
     pub runner_token_secret: Option<Secret>,
     /// None switches the repository host's webhooks off.
     pub scm_webhook_secret: Option<Secret>,
+    /// None switches the webhooks of Linear off.
+    pub linear_webhook_secret: Option<Secret>,
+    /// None switches the webhooks of Jira off.
+    pub jira_webhook_secret: Option<Secret>,
     /// None switches the gap-fill trigger off.
     pub gap_fill_trigger_secret: Option<Secret>,
     pub linear: Option<Linear>,
@@ -167,6 +171,9 @@ impl Config {
         let admin_access_code = secret("ADMIN_ACCESS_CODE", given.admin_access_code.clone());
         let runner_token_secret = secret("RUNNER_TOKEN_SECRET", given.runner_token_secret.clone());
         let scm_webhook_secret = secret("SCM_WEBHOOK_SECRET", given.scm_webhook_secret.clone());
+        let linear_webhook_secret =
+            secret("LINEAR_WEBHOOK_SECRET", given.linear_webhook_secret.clone());
+        let jira_webhook_secret = secret("JIRA_WEBHOOK_SECRET", given.jira_webhook_secret.clone());
         let gap_fill_trigger_secret = secret(
             "GAP_FILL_TRIGGER_SECRET",
             given.gap_fill_trigger_secret.clone(),
@@ -238,6 +245,8 @@ impl Config {
                 .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
             runner_token_secret,
             scm_webhook_secret,
+            linear_webhook_secret,
+            jira_webhook_secret,
             gap_fill_trigger_secret,
             linear,
             jira,
@@ -324,6 +333,14 @@ impl Config {
                 mask(self.scm_webhook_secret.is_some()),
             ),
             (
+                "LINEAR_WEBHOOK_SECRET",
+                mask(self.linear_webhook_secret.is_some()),
+            ),
+            (
+                "JIRA_WEBHOOK_SECRET",
+                mask(self.jira_webhook_secret.is_some()),
+            ),
+            (
                 "GAP_FILL_TRIGGER_SECRET",
                 mask(self.gap_fill_trigger_secret.is_some()),
             ),
@@ -402,6 +419,8 @@ impl Config {
             self.admin_access_code.as_ref(),
             self.runner_token_secret.as_ref(),
             self.scm_webhook_secret.as_ref(),
+            self.linear_webhook_secret.as_ref(),
+            self.jira_webhook_secret.as_ref(),
             self.gap_fill_trigger_secret.as_ref(),
             self.linear.as_ref().map(Linear::secret),
             self.jira.as_ref().map(Jira::secret),

@@ -48,6 +48,22 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub scm_webhook_secret: Option<String>,
+    /// Secret that Linear signs its webhooks with; unset switches them off.
+    #[arg(
+        long,
+        env = "LINEAR_WEBHOOK_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub linear_webhook_secret: Option<String>,
+    /// Secret that Jira signs its webhooks with; unset switches them off.
+    #[arg(
+        long,
+        env = "JIRA_WEBHOOK_SECRET",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub jira_webhook_secret: Option<String>,
     /// Secret that the workflow behind /agent-implement comments shows; unset switches those runs off.
     #[arg(
         long,

@@ -9,9 +9,11 @@ use std::time::Duration;
 use super::caps;
 use super::effect::{ChatMessage, LogLabel};
 use super::job::{Job, JobKind, JobState, PullRef};
+use super::mapping::Mapping;
 use super::reaping::Rule;
 use super::report::FailureCode;
 use super::time::Timestamp;
+use super::usage::{Level, Spending};
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -149,6 +151,42 @@ pub fn feedback_given_up(count: usize) -> String {
     )
 }
 
+/// Why a run ended that is taken up again.
+pub fn resumes(reason: &str, until: Timestamp) -> String {
+    format!(
+        "{}. It goes on by itself at {until}.",
+        reason.trim_end_matches('.')
+    )
+}
+
+/// A run met the usage limit of the model's provider, and is taken up again.
+pub fn paused(kind: JobKind, until: Timestamp) -> String {
+    format!(
+        "{} paused: the usage limit of the model provider is reached. It goes on by itself at {until}.",
+        run_name(kind)
+    )
+}
+
+/// A comment asks for a run that would meet the usage limit of the model's provider.
+pub fn command_waits(until: Timestamp) -> String {
+    format!(
+        "The usage limit of the model provider is reached. The run that was asked for starts by itself at {until}."
+    )
+}
+
+/// A comment asks for a run that the budget does not allow.
+pub fn command_refused(budget: &str) -> String {
+    format!("No run is started: {} Then comment again.", neutral(budget))
+}
+
+/// No follow-ups come by themselves while the budget is used up.
+pub fn follow_ups_wait(budget: &str) -> String {
+    format!(
+        "Automatic follow-ups wait: {} What was said is kept until then.",
+        neutral(budget)
+    )
+}
+
 /// A person may not be able to run again what failed for want of a reason, so there always is one.
 pub fn reason_or_default(reason: Option<&str>) -> String {
     match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
@@ -174,6 +212,7 @@ pub fn chat_ended(job: &Job) -> ChatMessage {
     let how = match &job.state {
         JobState::Completed => "finished",
         JobState::ReviewFailed { .. } => "finished with unresolved review findings",
+        JobState::Failed { .. } if job.resumes_at.is_some() => "paused",
         JobState::Failed { .. } => "failed",
         JobState::TimedOut { .. } => "timed out",
         JobState::Unknown | JobState::Dispatched | JobState::Running => "goes on",
@@ -206,6 +245,37 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
             job.issue.key, job.issue.title
         ),
     )
+}
+
+/// A mapping has used up its budget of the month, or most of it.
+pub fn chat_budget(mapping: &Mapping, spending: &Spending) -> ChatMessage {
+    let team = &mapping.team_key;
+    let is_over = spending.level() == Level::UsedUp;
+    let title = match is_over {
+        true => format!("{team} has used up its budget for {}", spending.month),
+        false => format!(
+            "{team} has used {} % of its budget for {}",
+            spending.percent(),
+            spending.month
+        ),
+    };
+    let text = match is_over {
+        true => format!(
+            "Nothing new is started until {}, or until the budget is raised. Runs under way go on.",
+            spending.month.end()
+        ),
+        false => "At 100 % nothing new is started.".to_owned(),
+    };
+    ChatMessage {
+        title,
+        facts: vec![
+            ("Repository".to_owned(), mapping.target().to_string()),
+            ("Used".to_owned(), spending.spent.to_string()),
+            ("Budget".to_owned(), spending.budget.to_string()),
+        ],
+        text,
+        ..ChatMessage::default()
+    }
 }
 
 /// Many machines were destroyed at once.

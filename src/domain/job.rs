@@ -8,6 +8,7 @@ use super::caps;
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, Phase};
 use super::report::{FailureCode, RunPhase, Usage};
+use super::stage::Stage;
 use super::time::Timestamp;
 
 /// A job.
@@ -57,8 +58,16 @@ pub struct Job {
     pub run_ended_at: Option<Timestamp>,
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
+    /// What it used, as far as it told.
     #[serde(default)]
     pub usage: Option<Usage>,
+    /// The stage of the issue that asked for the run.
+    #[serde(default)]
+    pub asked_at: Option<Stage>,
+    /// When what the run was to do is taken up again by itself: of a run that ended because the model
+    /// provider's usage limit was reached.
+    #[serde(default)]
+    pub resumes_at: Option<Timestamp>,
     /// SHA-256 of the nonce that the run's session shows, in lower-case hexadecimal.
     #[serde(default)]
     pub nonce_hash: Option<String>,

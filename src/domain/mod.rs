@@ -37,3 +37,4 @@ pub mod reviewers;
 pub mod secret;
 pub mod secrets;
 pub mod sensitive;
+pub mod usage;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::caps;
+use super::time::Timestamp;
 
 /// What a run does; a token is good for one of these only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,6 +60,8 @@ pub enum FailureCode {
     PushRejected,
     ReviewUnapproved,
     ProviderUnavailable,
+    /// The provider's usage limit is reached; [`ResultReport::retry_at`] says until when.
+    ProviderLimit,
     Cancelled,
 }
 
@@ -78,9 +81,9 @@ pub struct Usage {
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.turns += other.turns;
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
+        self.turns = self.turns.saturating_add(other.turns);
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cost_usd = match (self.cost_usd, other.cost_usd) {
             (None, None) => None,
             (mine, theirs) => Some(mine.unwrap_or_default() + theirs.unwrap_or_default()),
@@ -107,6 +110,9 @@ pub struct ResultReport {
     pub failure_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<FailureCode>,
+    /// When it makes sense to try again: of a run that met the provider's usage limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
     /// One line for each blocking finding that the review left open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unresolved: Vec<String>,
@@ -182,6 +188,7 @@ impl ResultReport {
             comments,
             failure_reason: details.read("failureReason"),
             failure_code: details.read("failureCode"),
+            retry_at: details.read("retryAt"),
             unresolved: details.read("unresolved").unwrap_or_default(),
             usage: details.read("usage"),
             patch: details
@@ -276,6 +283,9 @@ pub struct ProgressReport {
     pub step: Step,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
+    /// What the run has used up to now, all in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// Lines of live output, already redacted by the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -351,6 +361,7 @@ mod tests {
             }],
             failure_reason: None,
             failure_code: Some(FailureCode::ReviewUnapproved),
+            retry_at: None,
             unresolved: vec!["a race".into()],
             usage: Some(Usage {
                 turns: 2,

@@ -8,12 +8,16 @@ use crate::domain::effect::{Effect, PullCommentStyle};
 use crate::domain::ids::JobId;
 use crate::domain::job::{Job, JobState};
 use crate::domain::plan::PlanComment;
+use crate::domain::report::ResultReport;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{self, Breaker, Dedup, Event, Next, Planned, Refusal};
+use crate::domain::usage::Sum;
 use crate::store::parked::Parked;
-use crate::store::{StoreResult, WriteTx, audit, contexts, dedup, jobs, ledger, outbox, parked};
+use crate::store::{
+    StoreResult, WriteTx, audit, contexts, dedup, jobs, ledger, mappings, outbox, parked, usage,
+};
 
-use super::{dispatch, feedback};
+use super::{budget, dispatch, feedback, limit};
 
 /// What the operator decided and commits depend on.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +72,10 @@ pub fn happen(
                 let deed = by.did(Action::RunStarted, &job.issue.key);
                 audit::append(tx, &deed.told(dispatch::told(&job)), now)?;
             }
+            if job.is_active() && !next.job.is_active() {
+                sum_up(tx, &next.job, usage::of_ended(&next.job), now)?;
+                limit::note(tx, &next.job)?;
+            }
             if let Some(why) = refused {
                 note_refusal(tx, &next.job, why, now)?;
             }
@@ -77,12 +85,42 @@ pub fn happen(
     }
 }
 
+/// Notes that a job that has ended had used more than it had told until then.
+pub fn add_late(
+    tx: &WriteTx<'_>,
+    job: &Job,
+    report: &ResultReport,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let known = Sum::of(job.usage.as_ref());
+    let late = Sum::of(report.usage.as_ref()).beyond(known);
+    jobs::put(
+        tx,
+        &Job {
+            reported: true,
+            usage: report.usage.or(job.usage),
+            ..job.clone()
+        },
+    )?;
+    sum_up(tx, job, late, now)
+}
+
+/// Adds what a job used to the sums, and tells the operator if that is too much.
+fn sum_up(tx: &WriteTx<'_>, job: &Job, used: Sum, now: Timestamp) -> StoreResult<()> {
+    usage::add(tx, job, used, now)?;
+    match mappings::get(tx, &job.team)? {
+        Some(mapping) => budget::tell(tx, &mapping, now),
+        None => Ok(()),
+    }
+}
+
 /// Stores a job and everything that is owed because of it.
 fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> StoreResult<()> {
     let (job, owed) = (&next.job, &next.owed);
     jobs::put(tx, job)?;
     if !job.is_active() {
         end_follow_up(tx, job, now)?;
+        feedback::ask_again(tx, job)?;
     }
     match owed.dedup {
         Dedup::Keep => {}

@@ -22,6 +22,8 @@ use crate::domain::time::Timestamp;
 use crate::store::dedup::DedupEntry;
 use crate::store::{Rows, StoreResult, WriteTx, audit, contexts, dedup, jobs, mappings, outbox};
 
+use super::{budget, limit};
+
 /// A run that somebody decided to start.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -116,6 +118,8 @@ pub fn reserve(
         || earlier.iter().any(Job::is_active)
         || !has_slot(tx, &mapping)?
         || is_owed(tx, plan)?
+        || budget::used_up(tx, &mapping, now)?.is_some()
+        || limit::until(tx, app, &mapping, now)?.is_some()
     {
         return Ok(None);
     }
@@ -124,7 +128,10 @@ pub fn reserve(
     };
     let kind = plan.phase.into();
     let (shadow, image_unread) = (place.shadow.clone(), place.image_unread);
-    let job = new_job(config, &mapping, place, kind, issue, &earlier, now);
+    let job = Job {
+        asked_at: Some(plan.issue.stage),
+        ..new_job(config, &mapping, place, kind, issue, &earlier, now)
+    };
     let (description, related) = (&plan.issue.description, &plan.issue.related);
     let brief_of = |job: &Job| RunBrief {
         image_unread,
@@ -273,6 +280,8 @@ pub(super) fn new_job(
         nonce_hash: None,
         failure_told: false,
         machine_gone_at: None,
+        asked_at: None,
+        resumes_at: None,
         reported: false,
     }
 }

@@ -363,6 +363,31 @@ fn is_answered(
     }))
 }
 
+/// A run that a person asked for met the usage limit of the model's provider: it is asked for still.
+pub(super) fn ask_again(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
+    let is_meant = job.kind == JobKind::GapFill && job.resumes_at.is_some();
+    let Some(opened) = job.pull.as_ref().filter(|_| is_meant) else {
+        return Ok(());
+    };
+    let pull = PullId {
+        repo: job.repo.clone(),
+        number: opened.number,
+    };
+    let started = CommandState::Started {
+        job: job.id.clone(),
+    };
+    for (key, command) in findings::commands(tx, &pull)? {
+        if command.state == started {
+            let again = Command {
+                state: CommandState::Waiting,
+                ..command
+            };
+            findings::put_command(tx, &pull, &key, &again)?;
+        }
+    }
+    Ok(())
+}
+
 /// After a follow-up has ended: what it was given is resolved, or waits for the next. Answers how
 /// much was given up.
 pub(super) fn settle(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {

@@ -19,7 +19,6 @@ use crate::app::App;
 use crate::domain::audit::Actor;
 use crate::domain::caps;
 use crate::domain::comments;
-use crate::domain::effect::{Effect, PullCommentStyle};
 use crate::domain::feedback::{
     self, Author, Command, CommandState, Finding, FindingState, Judged, Pace, PullId, Turn,
 };
@@ -30,14 +29,18 @@ use crate::domain::job::{Job, JobKind};
 use crate::domain::mapping::Mapping;
 use crate::domain::reviewers::{ReviewInputs, Reviewers};
 use crate::domain::time::Timestamp;
+use crate::domain::usage::Spending;
 use crate::scm::{Conversation, GitHub, Permission};
 use crate::store::findings::Keyed;
-use crate::store::{Rows, StoreResult, WriteTx, deliveries, findings, jobs, mappings, outbox};
+use crate::store::{Rows, StoreResult, WriteTx, deliveries, findings, jobs, mappings};
 use crate::wire::VendorError;
 
+use super::budget;
 use super::dispatch;
 use super::feedback::reconcile;
 use super::image;
+use super::limit;
+use super::notice::{self, BUDGET, FOLLOW_UP_BUDGET};
 use super::pull_run::{self, PullRun};
 
 /// How many pull requests are looked at side by side?
@@ -83,6 +86,13 @@ struct Standing {
     findings: Vec<Keyed<Finding>>,
     commands: Vec<Keyed<Command>>,
     turn: Turn,
+    held: Option<Held>,
+}
+
+/// Why no run of its mapping may start now.
+enum Held {
+    Budget(Spending),
+    Limit(Timestamp),
 }
 
 impl Standing {
@@ -112,12 +122,17 @@ impl Standing {
             &values(&commands),
             now,
         );
+        let held = match budget::used_up(tx, &mapping, now)? {
+            Some(spending) => Some(Held::Budget(spending)),
+            None => limit::until(tx, app, &mapping, now)?.map(Held::Limit),
+        };
         Ok(Some(Self {
             opened,
             mapping,
             findings,
             commands,
             turn,
+            held,
         }))
     }
 
@@ -158,10 +173,22 @@ async fn look(app: &App, pull: &PullId) -> StoreResult<()> {
     let (Some(standing), Some(github)) = (read, &app.github) else {
         return Ok(());
     };
-    match standing.turn {
-        Turn::Nobodys => return Ok(()),
-        Turn::Spent(until) => return tell_spent(app, pull, until).await,
-        Turn::Command | Turn::FollowUp => {}
+    match (standing.turn, &standing.held) {
+        (Turn::Nobodys, _) | (Turn::FollowUp, Some(Held::Limit(_))) => return Ok(()),
+        (Turn::Spent(until), _) => {
+            let body = comments::follow_ups_pause(Pace::default().budget, until);
+            return notice::tell(app, pull, until, FOLLOW_UP_BUDGET, body).await;
+        }
+        (Turn::FollowUp, Some(Held::Budget(spending))) => {
+            let told = spending.told(&standing.mapping.team_key);
+            let body = comments::follow_ups_wait(&told);
+            return notice::tell(app, pull, spending.month.end(), BUDGET, body).await;
+        }
+        // Who asks is known to wait.
+        (Turn::Command, Some(Held::Limit(until))) if notice::is_told(app, pull, *until)? => {
+            return Ok(());
+        }
+        (Turn::Command | Turn::FollowUp, _) => {}
     }
     let seen = match see(app, github, pull, &standing).await {
         Ok(seen) => seen,
@@ -316,8 +343,10 @@ fn begin(
     };
     match standing.turn {
         Turn::Command => begin_command(tx, app, pull, seen, &standing, now),
-        Turn::FollowUp => begin_follow_up(tx, app, pull, seen, &standing, now),
-        Turn::Nobodys | Turn::Spent(_) => Ok(None),
+        Turn::FollowUp if standing.held.is_none() => {
+            begin_follow_up(tx, app, pull, seen, &standing, now)
+        }
+        Turn::FollowUp | Turn::Nobodys | Turn::Spent(_) => Ok(None),
     }
 }
 
@@ -366,6 +395,23 @@ fn begin_command(
     let Some((key, command)) = heard else {
         return Ok(None);
     };
+    match &standing.held {
+        // The budget is its operator's word, and not that of who comments.
+        Some(Held::Budget(spending)) => {
+            let told = spending.told(&standing.mapping.team_key);
+            notice::refuse_command(tx, pull, &told, now)?;
+            let refused = Command {
+                state: CommandState::Refused,
+                ..command.clone()
+            };
+            return findings::put_command(tx, pull, key, &refused).map(|()| None);
+        }
+        Some(Held::Limit(until)) => {
+            notice::tell_of_limit(tx, pull, *until, now)?;
+            return Ok(None);
+        }
+        None => {}
+    }
     let wanted = PullRun {
         kind: JobKind::GapFill,
         by: commanded(command),
@@ -432,30 +478,4 @@ fn begin_follow_up(
         findings::put(tx, pull, key, &taken)?;
     }
     Ok(Some(job))
-}
-
-/// Tells people, once for each time, that nothing more comes by itself for a while.
-async fn tell_spent(app: &App, pull: &PullId, until: Timestamp) -> StoreResult<()> {
-    let known = app.store.read(|tx| findings::pull(tx, pull))?;
-    if known.told_until == Some(until) {
-        return Ok(());
-    }
-    let (place, now) = (pull.clone(), app.now());
-    let told = app.store.write(move |tx| {
-        let row = feedback::PullRow {
-            told_until: Some(until),
-            ..findings::pull(tx, &place)?
-        };
-        findings::put_pull(tx, &place, &row)?;
-        let comment = Effect::PullComment {
-            repo: place.repo.clone(),
-            number: place.number,
-            style: PullCommentStyle::Pinned {
-                name: "follow-up-budget".to_owned(),
-            },
-            body: comments::follow_ups_pause(Pace::default().budget, until),
-        };
-        outbox::push(tx, &comment, now).map(drop)
-    });
-    told.await
 }

@@ -31,8 +31,11 @@ use crate::store::findings::Keyed;
 use crate::store::{Rows, StoreError, StoreResult, WriteTx, findings, jobs, mappings};
 use crate::ticketing::Account;
 
+use super::budget;
 use super::dispatch;
 use super::image;
+use super::limit;
+use super::notice;
 use super::pull_run::{self, PullRun};
 
 /// How long is a ticketing system waited for?
@@ -209,6 +212,11 @@ fn reserve(
         repo: opened.repo.clone(),
         number: asked.pull,
     };
+    if let Some(spending) = budget::used_up(tx, &mapping, now)? {
+        let told = spending.told(&mapping.team_key);
+        notice::refuse_command(tx, &pull, &told, now)?;
+        return Err(GapFillError::not_dispatched(told));
+    }
     let known = told_by_webhook(tx, &pull, asked, now)?;
     if let Some((key, command)) = &known {
         findings::put_command(tx, &pull, key, command)?;
@@ -224,6 +232,14 @@ fn reserve(
             ))),
         };
     }
+    if let Some(until) = limit::until(tx, app, &mapping, now)? {
+        if known.is_none() {
+            let key = format!("asked-{}", now.as_millis());
+            findings::put_command(tx, &pull, &key, &by_workflow(asked, now))?;
+        }
+        notice::tell_of_limit(tx, &pull, until, now)?;
+        return Ok(Granted::Waiting);
+    }
     let wanted = PullRun {
         kind: JobKind::GapFill,
         by: Actor::trigger(),
@@ -238,19 +254,21 @@ fn reserve(
         return Err(GapFillError::not_dispatched("its runner is not set up"));
     };
     let state = CommandState::Started { job: job.clone() };
-    let (key, command) = known.unwrap_or_else(|| {
-        let command = Command {
-            comment: None,
-            by: None,
-            instruction: asked.instruction.clone(),
-            asked_at: now,
-            by_workflow: true,
-            state: CommandState::Waiting,
-        };
-        (format!("job-{job}"), command)
-    });
+    let (key, command) = known.unwrap_or_else(|| (format!("job-{job}"), by_workflow(asked, now)));
     findings::put_command(tx, &pull, &key, &Command { state, ..command })?;
     Ok(Granted::Started(job))
+}
+
+/// A comment that only the repository's workflow has told of.
+fn by_workflow(asked: &Asked, now: Timestamp) -> Command {
+    Command {
+        comment: None,
+        by: None,
+        instruction: asked.instruction.clone(),
+        asked_at: now,
+        by_workflow: true,
+        state: CommandState::Waiting,
+    }
 }
 
 /// The comment meant, if the webhook has told of it and the workflow has not. The workflow has seen

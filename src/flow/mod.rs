@@ -1,6 +1,6 @@
 //! FLOOR 5: the verbs, in the order a ticket meets them.
 //!
-//! 1. A bell or the clock rings [`poll`].
+//! 1. A bell or the clock rings [`poll`]; events of the ticketing systems come by way of [`wake`].
 //! 2. It looks at the store, then asks each ticketing account once for every flagged issue.
 //! 3. `domain::decision` gives each issue its one decision; the ledger keeps it.
 //! 4. [`dispatch`] reserves what is to run: job, dedup entry and the effect *start run*, in one
@@ -28,9 +28,13 @@
 //! [`template_status`] tells who needs it.
 //! Whoever is refused at the door is noted by [`doorkeeping`].
 //!
+//! What a mapping may cost in a month is watched by [`budget`], and when what met a model provider's
+//! usage limit goes on by [`limit`]; the poll and every reservation ask both.
+//!
 //! The store is looked at *before* the ticketing systems are asked: an issue whose run ends while
 //! they answer still counts as busy, because the markers in their answer are older than that end.
 
+pub mod budget;
 mod closed;
 pub mod commit;
 pub mod context;
@@ -42,6 +46,7 @@ pub mod feedback;
 pub mod follow_up;
 pub mod gap_fill;
 pub mod heal;
+pub mod limit;
 pub mod poll;
 pub mod probe;
 pub mod reap;
@@ -49,10 +54,12 @@ pub mod report;
 pub mod session;
 pub mod sync;
 pub mod template_status;
+pub mod wake;
 pub mod watch;
 
 mod act;
 mod image;
+mod notice;
 mod pull_run;
 mod task;
 
@@ -116,8 +123,10 @@ pub async fn run(app: App, stop: Stop) {
         || doorkeeping::once(&app),
     );
     let delivering = deliver::run(app.clone(), stop.clone());
+    let waking = wake::run(&app, stop.clone());
     tokio::join!(
         polling,
+        waking,
         watching,
         reaping,
         following_up,

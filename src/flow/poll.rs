@@ -18,13 +18,18 @@ use crate::domain::time::Timestamp;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
 use crate::ticketing::Account;
 
+use super::budget;
 use super::closed;
 use super::dispatch::{self, Plan};
 use super::image;
+use super::limit;
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
     let (began, now) = (Instant::now(), app.now());
+    if app.store.read(|tx| budget::any_untold(tx, now))? {
+        app.store.write(move |tx| budget::tell_all(tx, now)).await?;
+    }
     let mut view = app.store.read(|tx| view(tx, app, now))?;
     let lanes = app.store.read(outbox::lanes)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
@@ -87,6 +92,16 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
         let until = app.github.as_ref()?.limited_until(&mapping.target())?;
         Some((mapping.team_key.clone(), until))
     });
+    let (mut spent, mut model_limited) = (BTreeMap::new(), BTreeMap::new());
+    for mapping in &mappings {
+        let team = &mapping.team_key;
+        if let Some(spending) = budget::used_up(tx, mapping, now)? {
+            spent.insert(team.clone(), spending.told(team));
+        }
+        if let Some(until) = limit::until(tx, app, mapping, now)? {
+            model_limited.insert(team.clone(), until);
+        }
+    }
     let (on_tickets, on_pulls): (Vec<Job>, Vec<Job>) = jobs::active(tx)?
         .into_iter()
         .filter(|job| !job.shadow)
@@ -95,6 +110,8 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
     Ok(View {
         ineligible: ineligible.collect(),
         limited: limited.collect(),
+        spent,
+        model_limited,
         active: on_tickets
             .into_iter()
             .map(|job| (job.issue.id, job.team))

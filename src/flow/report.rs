@@ -16,6 +16,7 @@ use crate::store::{News, StoreError, StoreResult, WriteTx, jobs, patches, steps}
 use crate::wire::Redactor;
 
 use super::commit::{self, Happened, Policy};
+use super::limit;
 
 /// Most bytes of a step's outputs; what is over is cut, with a mark. With its other texts at their
 /// longest, a step stays below 64 KiB.
@@ -52,17 +53,12 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
             if job.reported {
                 return Ok(Err(ReportError::AlreadyConsumed));
             }
+            let report = limit::weigh(tx, &job, report.clone(), now)?;
             let event = Event::ResultReported {
                 report: report.clone(),
             };
             if let Happened::Refused(job, _) = commit::happen(tx, policy, &id, event, now)? {
-                jobs::put(
-                    tx,
-                    &Job {
-                        reported: true,
-                        ..*job
-                    },
-                )?;
+                commit::add_late(tx, &job, &report, now)?;
             }
             if let Some(patch) = &report.patch {
                 patches::put(tx, &id, patch)?;
@@ -81,7 +77,7 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
 pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<(), ReportError> {
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
     let step = presentable(&app.redactor, report.step);
-    let (run_id, order) = (report.run_id, app.store.next_order());
+    let (run_id, usage, order) = (report.run_id, report.usage, app.store.next_order());
     let taken = app
         .store
         .write(move |tx| {
@@ -89,6 +85,16 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
+            if job.is_active() && usage.is_some() && job.usage != usage {
+                let usage = usage.or(job.usage);
+                jobs::put(
+                    tx,
+                    &Job {
+                        usage,
+                        ..job.clone()
+                    },
+                )?;
+            }
             note_run(tx, policy, &job, run_id, now)?;
             Ok(Ok(()))
         })

@@ -18,6 +18,7 @@ mod panel;
 mod parts;
 mod runner;
 mod session;
+mod ticketing_hooks;
 mod trigger;
 
 use warp::Filter;
@@ -54,6 +55,7 @@ fn for_anybody(app: &App) -> Vec<Routes> {
     let mut all = vec![
         runner::routes(app),
         hooks::routes(app),
+        ticketing_hooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),

@@ -4,6 +4,7 @@
 //! result counts once is decided in the commit that stores it, not here.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
@@ -15,7 +16,7 @@ use super::parts::{
 use crate::app::App;
 use crate::domain::ids::JobId;
 use crate::domain::job::Job;
-use crate::domain::report::{Outcome, ProgressReport, ResultReport, RunPhase, Step};
+use crate::domain::report::{Outcome, ProgressReport, ResultReport, RunPhase, Step, Usage};
 use crate::flow::{context, report};
 use crate::keys::run_token::{Audience, RunClaims, TokenError};
 use crate::store::jobs;
@@ -63,6 +64,7 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
     let report = ProgressReport {
         step: Step::parse(body.get("step")).map_err(RunnerFault::Step)?,
         run_id: body["runId"].as_u64(),
+        usage: Usage::deserialize(&body["usage"]).ok(),
         log: body["log"].as_str().map(str::to_owned),
     };
     report::progress(&app, &claims.job, report).await?;

@@ -113,6 +113,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
     let report = ProgressReport {
         step,
         run_id: None,
+        usage: None,
         log: body["log"].as_str().map(str::to_owned),
     };
     match report::progress(&app, &job.id, report).await {

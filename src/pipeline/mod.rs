@@ -22,6 +22,7 @@ mod guard;
 mod handover;
 mod herald;
 mod hold;
+mod meter;
 mod patch;
 mod patience;
 mod progress;
@@ -42,6 +43,7 @@ pub use console::Console;
 pub use environment::{Environment, EnvironmentError, mask_lines};
 #[cfg(any(test, fuzzing))]
 pub use git::changes::read_changes;
+pub use meter::Meter;
 pub use progress::Progress;
 #[cfg(any(test, fuzzing))]
 pub use repo_config::read_repository_files;

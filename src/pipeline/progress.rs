@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::domain::report::{ProgressReport, Step};
+use super::meter::Meter;
+use crate::domain::report::{ProgressReport, Step, Usage};
 use crate::domain::run_config::Callback;
 use crate::wire::{Client, Method, Request};
 
@@ -37,6 +38,7 @@ pub struct Progress {
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
+    meter: Meter,
     bell: Notify,
     sent: Notify,
 }
@@ -51,6 +53,11 @@ struct Waiting {
 }
 
 impl Progress {
+    /// What the run uses is counted here, and told with every report.
+    pub fn meter(&self) -> &Meter {
+        &self.shared.meter
+    }
+
     /// Puts down a step's change.
     pub fn step(&self, step: Step) {
         let mut waiting = self.waiting();
@@ -128,6 +135,7 @@ impl Progress {
         Some(ProgressReport {
             step,
             run_id: None,
+            usage: Some(self.meter().total()).filter(|used| *used != Usage::default()),
             log: (!log.is_empty()).then_some(log),
         })
     }

@@ -185,7 +185,7 @@ fn closing_lines(run: &Run) -> String {
 
 fn cost_line(run: &Run) -> String {
     let link = run.run_url.as_ref().map(|url| format!(" · [run]({url})"));
-    let cost = cost(&run.found.usage);
+    let cost = cost(&run.progress.meter().total());
     format!("\n{cost}{}\n", link.unwrap_or_default())
 }
 

@@ -20,7 +20,7 @@ use super::strays::{self, Strays};
 use super::text;
 use crate::domain::caps;
 use crate::domain::ids::Repo;
-use crate::domain::report::{FailureCode, Step, Usage};
+use crate::domain::report::{FailureCode, Step};
 use crate::domain::run_config::RunConfig;
 use crate::domain::secret::Secret;
 use crate::domain::sensitive::Hit;
@@ -86,7 +86,6 @@ pub struct Found {
     pub unresolved: Vec<String>,
     pub iterations: u32,
     pub checks: Vec<Check>,
-    pub usage: Usage,
     pub pull: Option<PullRef>,
     /// Where the work of a shadow is to be seen; it has no pull request.
     pub shadow_url: Option<String>,
@@ -140,6 +139,8 @@ pub enum StepOutcome {
 pub struct Failure {
     pub code: Option<FailureCode>,
     pub reason: String,
+    /// When the model's provider will take requests again, if it refused them until then.
+    pub retry_at: Option<Timestamp>,
 }
 
 impl Failure {
@@ -147,6 +148,7 @@ impl Failure {
         Self {
             code: Some(code),
             reason: reason.to_string(),
+            retry_at: None,
         }
     }
 
@@ -155,6 +157,7 @@ impl Failure {
         Self {
             code: None,
             reason: reason.to_string(),
+            retry_at: None,
         }
     }
 }

@@ -159,11 +159,14 @@ async fn see_through(
         Err(failure) => {
             executor::end_open(&mut run, "failed", &failure.reason);
             let failure = redacted(&console, failure);
-            herald.tell(&broken(&failure));
+            // What goes on later has not failed for good; the ticket is told so by the orchestrator.
+            if failure.retry_at.is_none() {
+                herald.tell(&broken(&failure));
+            }
             failed(phase, &failure)
         }
     };
-    report.usage = Some(run.found.usage);
+    report.usage = Some(run.progress.meter().total());
     report.patch = run.found.patch.as_ref().map(|patch| console.redact(patch));
     let pull = run.found.pull.as_ref().map(|pull| pull.url.clone());
     // The branch of a shadow stands in place of its pull request.
@@ -362,6 +365,7 @@ fn succeeded(run: &Run) -> ResultReport {
         comments: comments(run),
         failure_reason: None,
         failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
+        retry_at: None,
         unresolved: Vec::new(),
         usage: None,
         patch: None,
@@ -386,6 +390,7 @@ fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
         comments: Vec::new(),
         failure_reason: Some(failure.reason.clone()),
         failure_code: failure.code,
+        retry_at: failure.retry_at,
         unresolved: Vec::new(),
         usage: None,
         patch: None,

@@ -15,6 +15,7 @@ mod jira;
 mod linear;
 mod machines;
 mod page;
+mod post;
 mod requests;
 pub mod scripted_agent;
 mod serve;
@@ -37,5 +38,6 @@ pub use self::linear::{
 pub use self::machines::MachineSnapshot;
 pub use self::machines::docker::DockerEngine;
 pub use self::machines::fly::FlyMachines;
+pub use self::post::TicketEvent;
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::town::{Town, TownOptions};

@@ -5,13 +5,18 @@ use serde_json::json;
 
 use super::shelf::WriteTx;
 use super::tables::{self, META};
-use super::{StoreError, StoreResult};
+use super::{StoreError, StoreResult, usage};
 
 /// A step from one version to the next.
 type Migration = fn(&WriteTransaction) -> StoreResult<()>;
 
 /// Step `n` leads from version `n + 1` to `n + 2`. Additive fields need none.
-const STEPS: &[Migration] = &[];
+const STEPS: &[Migration] = &[sum_up_usage];
+
+/// Sums of what runs used are kept from version 2 on.
+fn sum_up_usage(tx: &WriteTransaction) -> StoreResult<()> {
+    usage::build(&WriteTx::new(tx))
+}
 
 const KEY: &str = "schema";
 
@@ -121,6 +126,69 @@ mod tests {
             "{refused}"
         );
         assert_eq!(schema(&db), 3);
+    }
+
+    /// A job of a store of version 1, as it lies there.
+    fn old_job(id: &str, state: &serde_json::Value, finished_at: &str) -> crate::domain::job::Job {
+        let mut row = json!({
+            "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci",
+            "issue": {"system": "A", "id": "i", "key": "ENG-1", "title": "t", "url": "u"},
+            "repo": {"owner": "acme", "name": "shop"}, "dispatchNumber": 1, "branch": "b",
+            "callbacks": true, "minutes": 90, "state": state,
+            "reservedAt": "2026-10-31T22:00:00Z", "dispatchedAt": "2026-10-31T22:00:00Z",
+            "usage": {"turns": 2, "inputTokens": 10, "outputTokens": 5, "costUsd": 0.5},
+        });
+        if !finished_at.is_empty() {
+            row["finishedAt"] = json!(finished_at);
+        }
+        serde_json::from_value(row).unwrap()
+    }
+
+    #[test]
+    fn an_old_store_knows_what_its_runs_used() {
+        use crate::domain::usage::{MicroUsd, Month, Sum};
+        let db = database();
+        migrate(&db, &[]).unwrap();
+        let tx = db.begin_write().unwrap();
+        let view = WriteTx::new(&tx);
+        let failed = json!({"status": "failed", "code": null, "reason": "r"});
+        let rows = [
+            (
+                "01A",
+                json!({"status": "completed"}),
+                "2026-10-31T23:59:59Z",
+            ),
+            ("01B", failed, "2026-11-01T00:00:00Z"),
+            (
+                "01C",
+                json!({"status": "completed"}),
+                "2026-11-30T10:00:00Z",
+            ),
+            ("01D", json!({"status": "running"}), ""),
+        ];
+        for (id, state, finished_at) in &rows {
+            tables::JOBS
+                .put(&view, *id, &old_job(id, state, finished_at))
+                .unwrap();
+        }
+        tx.commit().unwrap();
+        bring_up_to_date(&db).unwrap();
+        bring_up_to_date(&db).unwrap();
+        let read = ReadTx::new(db.begin_read().unwrap());
+        for (month, runs) in [("2026-10", 1), ("2026-11", 2), ("2026-12", 0)] {
+            let month = Month::parse(month).unwrap();
+            let sum = Sum {
+                runs,
+                turns: 2 * runs,
+                input_tokens: 10 * runs,
+                output_tokens: 5 * runs,
+                cost: MicroUsd::from_micros(500_000 * runs),
+            };
+            let kept = usage::of_mapping(&read, month, &"ENG".into()).unwrap();
+            assert_eq!(kept.sum, sum, "{month}");
+            let issues = usage::issues(&read, month).unwrap();
+            assert_eq!(issues.iter().map(|row| row.sum.runs).sum::<u64>(), runs);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod findings;
 pub mod instance;
 pub mod jobs;
 pub mod ledger;
+pub mod limits;
 pub mod mappings;
 pub mod outbox;
 pub mod parked;
@@ -25,6 +26,7 @@ pub mod session_events;
 pub mod settings;
 pub mod steps;
 pub mod syncs;
+pub mod usage;
 
 mod backup;
 mod key_file;

@@ -18,6 +18,7 @@ use super::admin_tokens::AdminToken;
 use super::dedup::DedupEntry;
 use super::deliveries::Delivery;
 use super::ledger::LedgerRow;
+use super::limits::Limit;
 use super::outbox::Errand;
 use super::parked::Parked;
 use super::reaper::Action;
@@ -25,6 +26,7 @@ use super::secrets::SealedSecret;
 use super::shelf::Shelf;
 use super::steps::StepRow;
 use super::syncs::Synced;
+use super::usage::{IssueUsage, MappingUsage};
 
 /// Name -> schema version, counters. A handful.
 pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
@@ -79,6 +81,18 @@ pub const DEDUP: Shelf<&str, DedupEntry> = Shelf::new("dedup-1");
 pub const BREAKER: Shelf<(&str, &str), u32> = Shelf::new("breaker-1");
 /// Issue id -> why it is parked. Removed by an operator.
 pub const PARKED: Shelf<&str, Parked> = Shelf::new("parked-1");
+
+/// Name of model credentials -> until when their provider lets them do nothing. Written by runs that met
+/// the limit; one for each repository, team or service that has credentials.
+pub const LIMITS: Shelf<&str, Limit> = Shelf::new("limits-1");
+/// (Issue id, phase) -> runs in a row that met a limit. Removed by one that did not.
+pub const LIMIT_HITS: Shelf<(&str, &str), u32> = Shelf::new("limit-hits-1");
+
+/// (Month, team key) -> what the mapping's runs used. Written by the ends of jobs; one a mapping and month.
+pub const USAGE_BY_MAPPING: Shelf<(&str, &str), MappingUsage> = Shelf::new("usage-by-mapping-1");
+/// (Month, team key, issue id) -> what the issue's runs used. Written by the ends of jobs; grows with the
+/// issues.
+pub const USAGE_BY_ISSUE: Shelf<(&str, &str, &str), IssueUsage> = Shelf::new("usage-by-issue-1");
 
 /// Issue id -> its plan and what stands around it. Written by dispatches and by plans; grows with the
 /// issues.
@@ -144,6 +158,10 @@ pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
     visitor.visit(&DEDUP)?;
     visitor.visit(&BREAKER)?;
     visitor.visit(&PARKED)?;
+    visitor.visit(&LIMITS)?;
+    visitor.visit(&LIMIT_HITS)?;
+    visitor.visit(&USAGE_BY_MAPPING)?;
+    visitor.visit(&USAGE_BY_ISSUE)?;
     visitor.visit(&CONTEXTS)?;
     visitor.visit(&LEDGER)?;
     visitor.visit(&OUTBOX)?;

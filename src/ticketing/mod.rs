@@ -3,9 +3,11 @@
 //! [`Account`] has one verb for each thing we ask of any of them; each system's file knows how it
 //! is said there. Stages come in as domain words, labels and fields stay behind these walls.
 
+mod events;
 mod jira;
 mod linear;
 
+pub use events::concerns;
 pub use jira::{Field, FieldOption, Jira, JiraCredentials};
 #[cfg(any(test, fuzzing))]
 pub use jira::{adf_to_markdown, markdown_to_adf};

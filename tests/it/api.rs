@@ -236,6 +236,8 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         nonce_hash: None,
         failure_told: false,
         machine_gone_at: None,
+        asked_at: None,
+        resumes_at: None,
         reported: false,
     }
 }

@@ -88,6 +88,8 @@ async fn a_mapping_has_these_fields_and_defaults() {
         "maxTurns": null,
         "maxIterations": null,
         "maxJobMinutes": null,
+        "budgetUsd": null,
+        "resumeAfterLimit": true,
         "createdAt": "2027-01-15T08:00:00.000Z",
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });
@@ -106,7 +108,7 @@ async fn everything_that_is_given_comes_back() {
         "machineCpus": 4.0, "machineMemoryMb": 256, "sessionMode": "hybrid",
         "branchPrefix": "/bots/", "extraEnv": {"A_1": "x"}, "maxInProgressAiIssues": 7,
         "paused": true, "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml",
-        "maxTurns": 80, "maxIterations": "", "maxJobMinutes": 30,
+        "maxTurns": 80, "maxIterations": "", "maxJobMinutes": 30, "budgetUsd": 12.345678, "resumeAfterLimit": false,
         "ticketingProvider": "B",
         "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop", "statusFieldOverride": "customfield_1"},
         "unheardOf": 1,
@@ -130,6 +132,8 @@ async fn everything_that_is_given_comes_back() {
         ("maxTurns", json!(80)),
         ("maxIterations", Value::Null),
         ("maxJobMinutes", json!(30)),
+        ("budgetUsd", json!(12.345678)),
+        ("resumeAfterLimit", json!(false)),
         ("ticketingProvider", json!("B")),
         (
             "ticketingConfig",
@@ -283,6 +287,7 @@ async fn each_rule_of_the_table_has_its_text() {
 
 #[tokio::test]
 async fn our_own_rules_say_what_they_want() {
+    let budget = "budgetUsd must be a positive number";
     let admin = Admin::start().await;
     let team = "teamKey must be letters, digits, '_' and '-', beginning with a letter or digit";
     let owner = "owner must be an account name: letters, digits, '_' and '-', not a path";
@@ -338,6 +343,18 @@ async fn our_own_rules_say_what_they_want() {
         (
             json!({"maxJobMinutes": "90"}),
             "maxJobMinutes must be a positive integer",
+        ),
+        (json!({"budgetUsd": 0}), budget),
+        (json!({"budgetUsd": -1}), budget),
+        (json!({"budgetUsd": "10"}), budget),
+        (json!({"budgetUsd": ""}), budget),
+        (json!({"budgetUsd": 1e300}), budget),
+        (json!({"budgetUsd": 0.0000001}), budget),
+        (json!({"budgetUsd": true}), budget),
+        (json!({"budgetUsd": [1]}), budget),
+        (
+            json!({"resumeAfterLimit": "yes"}),
+            "resumeAfterLimit must be a boolean",
         ),
         (json!({"ticketingProvider": "trello"}), system),
         (json!({"ticketingConfig": {"kind": "C"}}), system),

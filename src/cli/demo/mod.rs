@@ -208,6 +208,8 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
         scm_webhook_secret: None,
+        linear_webhook_secret: None,
+        jira_webhook_secret: None,
         gap_fill_trigger_secret: None,
         linear: (keepsake.tracker == Tracker::Linear).then(|| linear(town)),
         jira: (keepsake.tracker == Tracker::Jira).then(|| jira(town)),

@@ -120,6 +120,10 @@ pub struct View {
     pub ineligible: BTreeMap<(TeamKey, Phase), String>,
     /// Until when the repository host takes no requests for this mapping.
     pub limited: BTreeMap<TeamKey, Timestamp>,
+    /// Mappings whose budget of the month is used up, and how that is told.
+    pub spent: BTreeMap<TeamKey, String>,
+    /// Until when the model provider of this mapping's runs would refuse them.
+    pub model_limited: BTreeMap<TeamKey, Timestamp>,
 }
 
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
@@ -250,6 +254,15 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
         return wait(
             Reason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
+        );
+    }
+    if let Some(told) = view.spent.get(team) {
+        return wait(Reason::Budget, told.clone());
+    }
+    if let Some(until) = view.model_limited.get(team) {
+        return wait(
+            Reason::Quota,
+            format!("The model provider's usage limit is reached. It goes on at {until}."),
         );
     }
     if let Some(until) = view.limited.get(team) {

@@ -73,6 +73,33 @@ fn work_on_a_pull_request_keeps_its_issue_from_running_and_takes_no_slot() {
 }
 
 #[test]
+fn a_budget_and_a_provider_hold_back_only_what_would_run() {
+    let until = Timestamp::parse("2026-12-01T00:00:00Z").unwrap();
+    let told = "ENG has used $2.00 of its budget of $1.00 for 2026-11.".to_owned();
+    let limited = View {
+        model_limited: BTreeMap::from([("ENG".into(), until)]),
+        ..view(3)
+    };
+    let spent = View {
+        spent: BTreeMap::from([("ENG".into(), told.clone())]),
+        ..limited.clone()
+    };
+    let issues = [issue(1, Stage::Triggered), issue(2, Stage::PrOpened)];
+    let quota =
+        "The model provider's usage limit is reached. It goes on at 2026-12-01T00:00:00.000Z.";
+    // A budget lasts longer, so it is what is told of the two.
+    for (view, reason, message) in [
+        (spent, Reason::Budget, told.as_str()),
+        (limited, Reason::Quota, quota),
+    ] {
+        let rows = said(&view, &issues);
+        assert_eq!((rows[0].1, rows[0].2), (Outcome::Waiting, Some(reason)));
+        assert_eq!(rows[0].3, message);
+        assert_eq!(rows[1].1, Outcome::Done);
+    }
+}
+
+#[test]
 fn every_reason_is_told_in_its_words() {
     let id = || BTreeSet::from([IssueId::from("id-1")]);
     let mut other_team = issue(1, Stage::Triggered);

@@ -82,6 +82,11 @@ impl Finding {
             JobState::Completed => FindingState::Resolved {
                 job: job.id.clone(),
             },
+            // The provider had no room for it: that says nothing about the feedback.
+            _ if job.resumes_at.is_some() => {
+                self.attempts = self.attempts.saturating_sub(1);
+                FindingState::Open
+            }
             _ if self.attempts >= caps::MAX_FINDING_ATTEMPTS => FindingState::GivenUp,
             _ => FindingState::Open,
         };
@@ -117,7 +122,11 @@ pub struct Command {
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum CommandState {
     Waiting,
-    Started { job: JobId },
+    Started {
+        job: JobId,
+    },
+    /// Its author was told that no run is started for it; it is kept, so that it is not heard again.
+    Refused,
 }
 
 impl Command {
@@ -246,6 +255,7 @@ pub fn turn(
         return Turn::Nobodys;
     }
     let mut recent: Vec<Timestamp> = follow_ups()
+        .filter(|job| job.resumes_at.is_none())
         .map(|job| job.reserved_at)
         .filter(|at| now.since(*at) < pace.window)
         .collect();

@@ -276,6 +276,8 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         nonce_hash: None,
         failure_told: false,
         machine_gone_at: None,
+        asked_at: None,
+        resumes_at: None,
     }
 }
 
@@ -386,6 +388,14 @@ fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
         after(caps::MAX_FINDING_ATTEMPTS, failed()),
         FindingState::GivenUp
     );
+    // What the model's provider had no room for says nothing about the feedback.
+    let limited = Job {
+        resumes_at: Some(NOW),
+        ..job(JobKind::FollowUp, Some((failed(), NOW)), NOW)
+    };
+    let kept = taken(caps::MAX_FINDING_ATTEMPTS).after(&limited);
+    let attempts = caps::MAX_FINDING_ATTEMPTS - 1;
+    assert_eq!((kept.state, kept.attempts), (FindingState::Open, attempts));
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub enum MappingError {
     WorkflowFile(&'static str),
     #[error("{0} must be a positive integer")]
     RunCap(&'static str),
+    #[error("budgetUsd must be a positive number")]
+    Budget,
     #[error("ticketingProvider must be 'A' or 'B'")]
     System,
     #[error("ticketingConfig must be a plain object of the kind that ticketingProvider names")]

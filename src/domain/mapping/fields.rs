@@ -8,6 +8,7 @@ use super::error::{Checked, MappingError};
 use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
 use crate::domain::branch;
 use crate::domain::issue::System;
+use crate::domain::usage::MicroUsd;
 
 /// Longest name of anything. The host allows 39 for an account and 100 for a repository.
 const MAX_NAME: usize = 100;
@@ -185,6 +186,16 @@ impl Fields {
             return Ok(None);
         }
         self.count(name, 1, MappingError::RunCap(name))
+    }
+
+    /// More than nothing, to the millionth of a dollar.
+    pub(super) fn budget(&self) -> Checked<Option<MicroUsd>> {
+        let Some(value) = self.get("budgetUsd") else {
+            return Ok(None);
+        };
+        let amount = value.as_f64().and_then(MicroUsd::from_usd);
+        let given = amount.filter(|amount| *amount > MicroUsd::default());
+        given.map(Some).ok_or(MappingError::Budget)
     }
 
     pub(super) fn ticketing(&self) -> Checked<Ticketing> {

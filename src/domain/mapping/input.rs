@@ -79,6 +79,8 @@ impl Input {
         let max_turns = fields.run_cap("maxTurns")?;
         let max_iterations = fields.run_cap("maxIterations")?;
         let max_job_minutes = fields.run_cap("maxJobMinutes")?;
+        let budget = fields.budget()?;
+        let resume_after_limit = fields.flag("resumeAfterLimit")?;
         let ticketing = fields.ticketing()?;
         Ok(Mapping {
             team_key: self.team_key.clone(),
@@ -101,6 +103,8 @@ impl Input {
             max_turns,
             max_iterations,
             max_job_minutes,
+            budget,
+            resume_after_limit: resume_after_limit.unwrap_or(true),
             created_at: stored.map_or(now, |stored| stored.created_at),
             updated_at: now,
         })

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{Repo, TeamKey};
 use super::issue::System;
 use super::time::Timestamp;
+use super::usage::MicroUsd;
 
 pub use error::MappingError;
 pub use fields::is_name as is_plain_name;
@@ -51,8 +52,19 @@ pub struct Mapping {
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
     pub max_job_minutes: Option<u32>,
+    /// What runs may cost in a month of UTC; none means that nothing is limited.
+    #[serde(default)]
+    pub budget: Option<MicroUsd>,
+    /// Whether what met the model provider's usage limit goes on by itself when that is lifted.
+    #[serde(default = "resumes")]
+    pub resume_after_limit: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+/// Mappings of before go on by themselves, too.
+fn resumes() -> bool {
+    true
 }
 
 impl Mapping {

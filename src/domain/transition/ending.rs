@@ -107,7 +107,11 @@ pub(super) struct Ending {
 impl Ending {
     pub(super) fn failure(code: Option<FailureCode>, reason: String) -> Self {
         let cause = match code {
-            Some(FailureCode::ProviderUnavailable | FailureCode::Cancelled) => Cause::Passing,
+            Some(
+                FailureCode::ProviderUnavailable
+                | FailureCode::ProviderLimit
+                | FailureCode::Cancelled,
+            ) => Cause::Passing,
             _ => Cause::Lasting,
         };
         Self {
@@ -256,6 +260,34 @@ pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Next {
         owed.effects.extend(pull_comment(&job, told));
     }
     end_run(&job, &mut owed);
+    close(&mut job, owed)
+}
+
+/// An end that time will mend: the run has failed, and what it was to do is taken up again at
+/// `until`. The issue is left as the run found it, nothing is counted against it, and its people are
+/// told once.
+pub(super) fn pause(job: Job, reason: &str, until: Timestamp, now: Timestamp) -> Next {
+    let state = JobState::Failed {
+        code: Some(FailureCode::ProviderLimit),
+        reason: comments::resumes(reason, until),
+    };
+    let (mut job, mut owed) = ended(job, state, now);
+    job.resumes_at = Some(until);
+    owed.dedup = Dedup::Clear;
+    let told = comments::paused(job.kind, until);
+    match job.kind.phase() {
+        Some(_) => owed.effects.extend([
+            Effect::MoveMarker {
+                issue: job.issue.clone(),
+                stage: job.asked_at.unwrap_or(Stage::Triggered),
+            },
+            Effect::TicketComment {
+                issue: job.issue.clone(),
+                body: told,
+            },
+        ]),
+        None => owed.effects.extend(pull_comment(&job, told)),
+    }
     close(&mut job, owed)
 }
 

@@ -16,6 +16,8 @@
 //!   noted and judged only after a grace (spec is silent; two minutes).
 //! - *A deadline and a report at once*: whichever commits first; the other is refused. Deadlines are
 //!   looked at here and not by whoever asks, so that what was heard meanwhile counts.
+//! - *The model provider's usage limit*: the run has failed and its issue has not. A report that says
+//!   when to go on leaves the issue as it was found; who weighs what the report says is `flow/limit`.
 //! - *A deadline while the runner cannot be asked*: a run that was not seen is not called missing.
 //!   The time budget holds all the same, unless the run is known to have ended.
 
@@ -31,7 +33,7 @@ use super::stage::Stage;
 use super::time::Timestamp;
 
 use ending::{
-    Ending, cancel, complete, destroy_machine, end_run, fail, judge, review_fail, time_out,
+    Ending, cancel, complete, destroy_machine, end_run, fail, judge, pause, review_fail, time_out,
 };
 
 /// Something that happened to a job's run.
@@ -337,7 +339,10 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
         Outcome::Failure if unapproved => review_fail(job, report.unresolved, now),
         Outcome::Failure => {
             let reason = comments::reason_or_default(report.failure_reason.as_deref());
-            fail(job, Ending::failure(report.failure_code, reason), now)
+            match (report.failure_code, report.retry_at) {
+                (Some(FailureCode::ProviderLimit), Some(until)) => pause(job, &reason, until, now),
+                (code, _) => fail(job, Ending::failure(code, reason), now),
+            }
         }
     };
     let after_marker = next

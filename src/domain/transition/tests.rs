@@ -48,6 +48,8 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         nonce_hash: None,
         failure_told: false,
         machine_gone_at: None,
+        asked_at: None,
+        resumes_at: None,
         reported: false,
     }
 }
@@ -67,6 +69,7 @@ fn report(outcome: Outcome) -> ResultReport {
         comments: vec![],
         failure_reason: Some("it broke".into()),
         failure_code: None,
+        retry_at: None,
         unresolved: vec![],
         usage: None,
         patch: None,
@@ -404,6 +407,76 @@ fn a_draft_without_a_report_was_not_approved() {
         let told = says.iter().any(|said| said.contains("stays a draft"));
         assert_eq!(told, status == "review_failed", "{says:?}");
     }
+}
+
+#[test]
+fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
+    let until = NOW + Duration::from_secs(3600);
+    let met = |retry_at| Event::ResultReported {
+        report: ResultReport {
+            failure_code: Some(FailureCode::ProviderLimit),
+            retry_at,
+            pr_url: None,
+            ..report(Outcome::Failure)
+        },
+    };
+    let rows = [
+        (JobKind::Planning, None, Stage::Triggered),
+        (
+            JobKind::Implementation,
+            Some(Stage::Triggered),
+            Stage::Triggered,
+        ),
+        (
+            JobKind::Implementation,
+            Some(Stage::PlanComplete),
+            Stage::PlanComplete,
+        ),
+    ];
+    for (kind, asked_at, back) in rows {
+        let job = Job {
+            asked_at,
+            ..running(kind)
+        };
+        let Next { job, owed } = advance(&job, met(Some(until)), NOW).unwrap();
+        assert_eq!(
+            (job.state.status(), job.resumes_at),
+            ("failed", Some(until))
+        );
+        assert_eq!(markers(&owed), [back]);
+        assert_eq!((owed.breaker, owed.dedup), (Breaker::Nothing, Dedup::Clear));
+        assert_eq!(ticket_says(&owed).len(), 1, "{owed:?}");
+        assert!(labels(&owed).is_empty(), "its log says no more");
+    }
+    // A session's ticket hears it once as well, and its machine goes.
+    let machine = Job {
+        run: Some(RunHandle::Machine {
+            id: "m1".into(),
+            log_url: None,
+        }),
+        ..job(JobKind::Implementation, RunnerKind::Vm, JobState::Running)
+    };
+    let next = advance(&machine, met(Some(until)), NOW).unwrap();
+    assert_eq!(ticket_says(&next.owed).len(), 1);
+    let is_taken_down = |effect: &Effect| matches!(effect, Effect::DestroyMachine { .. });
+    assert!(next.owed.effects.iter().any(is_taken_down));
+    // Without a time it is a failure like any other, and nobody's fault.
+    let next = advance(&running(JobKind::Implementation), met(None), NOW).unwrap();
+    assert_eq!(next.job.resumes_at, None);
+    assert_eq!(markers(&next.owed), [Stage::ImplementationFailed]);
+    assert_eq!(next.owed.breaker, Breaker::Nothing);
+    // On a pull request it is told there.
+    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
+    let follow_up = Job {
+        pull,
+        ..running(JobKind::FollowUp)
+    };
+    let next = advance(&follow_up, met(Some(until)), NOW).unwrap();
+    let told = |effect: &Effect| match effect {
+        Effect::PullComment { body, .. } => body.starts_with("Follow-up paused"),
+        _ => false,
+    };
+    assert!(next.owed.effects.iter().any(told), "{:?}", next.owed);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::domain::mapping::{
     overlapping,
 };
 use crate::domain::time::Timestamp;
+use crate::domain::usage::MicroUsd;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, operator,
@@ -211,6 +212,8 @@ struct MappingView<'a> {
     max_turns: Option<u32>,
     max_iterations: Option<u32>,
     max_job_minutes: Option<u32>,
+    budget_usd: Option<f64>,
+    resume_after_limit: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -244,6 +247,8 @@ impl<'a> MappingView<'a> {
             max_turns: mapping.max_turns,
             max_iterations: mapping.max_iterations,
             max_job_minutes: mapping.max_job_minutes,
+            budget_usd: mapping.budget.map(MicroUsd::to_usd),
+            resume_after_limit: mapping.resume_after_limit,
             created_at: mapping.created_at,
             updated_at: mapping.updated_at,
         }

@@ -27,6 +27,7 @@ mod sync_workflows;
 mod template_status;
 mod throttle;
 mod ticketing_b;
+mod usage;
 pub(super) mod why;
 
 use super::parts::{Routes, one_of};
@@ -43,6 +44,7 @@ pub fn routes(app: &App) -> Routes {
         jobs::routes(app),
         issues::routes(app),
         blockers::routes(app),
+        usage::routes(app),
         why::routes(app),
         parked::routes(app),
         dedup::routes(app),

@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::reset;
 use super::said::{Fault, Said, one_line, paragraphs, tool_line};
 use super::{Agent, Answer, Call, Desk, Pass, REVIEW_SCHEMA, Role};
 use crate::domain::report::Usage;
@@ -246,14 +247,14 @@ impl Reader {
         if let Some((said, epoch)) = words.split_once('|')
             && said.contains("limit reached")
         {
-            return Fault::limited(said, epoch.trim().parse().ok());
+            return Fault::limited(said, epoch.trim().parse().ok().map(reset::epoch));
         }
         // An answer that the model would not or could not finish is none of the provider's troubles.
         let by_model =
             result.stop_reason.as_deref() == Some("refusal") || words.contains("output token");
         match result.api_error_status {
             Some(401) => Fault::access_denied(),
-            Some(429) => Fault::limited(words, self.reset),
+            Some(429) => Fault::limited(words, self.reset.map(reset::epoch)),
             Some(_) => Fault::Provider(words.to_owned()),
             None if words.contains("API Error") && !by_model => Fault::Provider(words.to_owned()),
             None => Fault::Other(words.to_owned()),

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::gemini::toml_text;
+use super::reset;
 use super::said::{Fault, Said, Turns, one_line, paragraphs, tool_line};
 use super::{Agent, Answer, Call, Desk, Pass, REVIEW_SCHEMA, Role};
 use crate::domain::report::Usage;
+use crate::pipeline::run::Run;
 
 /// What the provider is reached with.
 pub(super) const KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"];
@@ -53,7 +55,9 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
         .base_env()
         .with("HOME", &desk.home)
         .with("TMPDIR", &desk.temp)
-        .with("CODEX_HOME", &desk.settings);
+        .with("CODEX_HOME", &desk.settings)
+        // It tells people when a limit is lifted, by the clock on their wall.
+        .with("TZ", "UTC");
     Ok(Call {
         program: "codex".into(),
         args,
@@ -246,6 +250,8 @@ fn fault(words: &str) -> Fault {
     let by_us = ["context window", "interrupted"];
     if words.contains("unexpected status 401") {
         Fault::access_denied()
+    } else if words.contains("usage limit") {
+        Fault::limited(words, reset::of_codex(words, Run::now()))
     } else if by_us.iter().any(|mark| words.contains(mark)) {
         Fault::Other(words.to_owned())
     } else {

@@ -9,9 +9,11 @@
 
 use serde_json::{Value, json};
 
+use super::reset;
 use super::said::{Fault, Said, Turns, one_line, paragraphs, tool_line};
 use super::{Agent, Answer, Call, Desk, Pass, REVIEW_SCHEMA, Role};
 use crate::domain::report::Usage;
+use crate::pipeline::run::Run;
 
 /// What the provider is reached with.
 pub(super) const KEYS: &[&str] = &["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"];
@@ -188,6 +190,9 @@ fn fault(error: &Value) -> Fault {
         Some("FatalTurnLimitedError") => Fault::OutOfTurns,
         Some("FatalAuthenticationError") => Fault::Provider(words.to_owned()),
         _ if denied.iter().any(|mark| words.contains(mark)) => Fault::access_denied(),
+        _ if words.to_ascii_lowercase().contains("quota") => {
+            Fault::limited(words, reset::of_gemini(words, Run::now()))
+        }
         _ if words.contains("API Error") => Fault::Provider(words.to_owned()),
         _ => Fault::Other(words.to_owned()),
     }

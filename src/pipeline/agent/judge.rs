@@ -29,16 +29,25 @@ pub(super) fn judge(
         None if words.is_empty() => Fault::Other("it ended without a result".to_owned()),
         None => Fault::Other(words.to_owned()),
     };
+    let retry_at = match &fault {
+        Fault::Limited { until, .. } => Some(*until),
+        Fault::OutOfTurns | Fault::Provider(_) | Fault::Other(_) => None,
+    };
     let (code, words) = match fault {
         Fault::OutOfTurns => (
             Some(FailureCode::MaxTurnsExhausted),
             format!("Reached max turns ({max_turns})"),
+        ),
+        Fault::Limited { words, until } => (
+            Some(FailureCode::ProviderLimit),
+            format!("{words}; the limit is lifted at {until}"),
         ),
         Fault::Provider(words) => (Some(FailureCode::ProviderUnavailable), words),
         Fault::Other(words) => (None, words),
     };
     Err(AgentFailure {
         code,
+        retry_at,
         reason: format!(
             "model invocation failed with exit code {}: {}",
             exit.max(1),

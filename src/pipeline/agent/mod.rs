@@ -15,6 +15,7 @@ mod gemini;
 mod judge;
 #[cfg(test)]
 mod others_tests;
+mod reset;
 mod said;
 /// For the fuzzer: a program's whole stream, read as each of them would be.
 #[cfg(any(test, fuzzing))]
@@ -58,10 +59,12 @@ use tokio::time::Instant;
 
 use super::child::{ChildEnv, Spec};
 use super::console::Console;
+use super::meter::Meter;
 use super::run::{Failure, Folders};
 use super::text;
 use crate::domain::report::{FailureCode, Usage};
 use crate::domain::secret::Secret;
+use crate::domain::time::Timestamp;
 use said::Said;
 
 /// The form of a review's answer.
@@ -205,6 +208,8 @@ impl Answer {
 pub struct AgentFailure {
     pub code: Option<FailureCode>,
     pub reason: String,
+    /// When the provider will take requests again, if it refused them until then.
+    pub retry_at: Option<Timestamp>,
 }
 
 impl AgentFailure {
@@ -212,6 +217,7 @@ impl AgentFailure {
         Self {
             code: None,
             reason: format!("model invocation failed: {cause}"),
+            retry_at: None,
         }
     }
 }
@@ -221,6 +227,7 @@ impl From<AgentFailure> for Failure {
         Self {
             code: failure.code,
             reason: failure.reason,
+            retry_at: failure.retry_at,
         }
     }
 }
@@ -264,6 +271,19 @@ struct Call {
     args: Vec<OsString>,
     env: ChildEnv,
     input: String,
+}
+
+/// Counts what a reader has read of when it is let go: at its end, or when the run is cut short in the
+/// middle of a pass.
+struct Counted<'m> {
+    reader: Reader,
+    meter: &'m Meter,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.meter.add(self.reader.usage());
+    }
 }
 
 /// What reads a program's stream.
@@ -323,7 +343,7 @@ impl Agent {
         own.fold(self.env.clone(), |env, (name, key)| env.with(name, key))
     }
 
-    /// Lets the agent work. What it used is counted even when it failed.
+    /// Lets the agent work, and answers what it used as well.
     pub async fn perform(
         &self,
         pass: &Pass,
@@ -331,27 +351,45 @@ impl Agent {
         console: &Console,
         deadline: Instant,
     ) -> (Usage, Result<Answer, AgentFailure>) {
-        let (usage, ended) = match self.prepare(pass, folders) {
-            Ok((spec, mut reader)) => {
-                let ending = follow::to_the_end(&spec, &mut reader, console, deadline).await;
-                let usage = reader.usage();
-                let ended = match ending {
-                    Ok(ending) => judge::judge(ending, &reader, usage.turns, pass.max_turns),
+        let meter = Meter::default();
+        let ended = self
+            .perform_counted(pass, folders, console, deadline, &meter)
+            .await;
+        (meter.total(), ended)
+    }
+
+    /// Lets the agent work. What it used is counted even when it failed, or is never waited for to its
+    /// end.
+    pub async fn perform_counted(
+        &self,
+        pass: &Pass,
+        folders: &Folders,
+        console: &Console,
+        deadline: Instant,
+        meter: &Meter,
+    ) -> Result<Answer, AgentFailure> {
+        let ended = match self.prepare(pass, folders) {
+            Ok((spec, reader)) => {
+                let mut counted = Counted { reader, meter };
+                let reader = &mut counted.reader;
+                match follow::to_the_end(&spec, reader, console, deadline).await {
+                    Ok(ending) => {
+                        let turns = reader.usage().turns;
+                        judge::judge(ending, reader, turns, pass.max_turns)
+                    }
                     Err(error) => Err(AgentFailure::not_started(&error.to_string())),
-                };
-                (usage, ended)
+                }
             }
             Err(error) => {
                 let cause = format!("preparing its folders: {error}");
-                (Usage::default(), Err(AgentFailure::not_started(&cause)))
+                Err(AgentFailure::not_started(&cause))
             }
         };
         // What is cut first could hold half a secret that is not known for one any more.
-        let told = ended.map_err(|failure| AgentFailure {
+        ended.map_err(|failure| AgentFailure {
             reason: text::cut(&console.redact(&failure.reason), MAX_WORDS),
             ..failure
-        });
-        (usage, told)
+        })
     }
 
     fn prepare(&self, pass: &Pass, folders: &Folders) -> std::io::Result<(Spec, Reader)> {

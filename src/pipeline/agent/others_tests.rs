@@ -67,7 +67,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             Cli::Codex,
             "codex-limited.jsonl",
             "exit 1",
-            unavailable,
+            Some(FailureCode::ProviderLimit),
             1,
             "You’ve hit your usage limit. Try again at 10:26 PM.",
         ),
@@ -128,11 +128,18 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
         };
         let agent = stage.agent(cli, &format!("cat >/dev/null\n{stream}\n{then}"));
         let (_, ended) = stage.play(&agent, Role::Implement, 50).await;
-        let expected = AgentFailure {
-            code,
-            reason: format!("model invocation failed with exit code {exit}: {words}"),
-        };
-        assert_eq!(ended, Err(expected));
+        let failure = ended.unwrap_err();
+        // A time of day is another moment every day.
+        let lifted = failure
+            .retry_at
+            .map(|until| format!("; the limit is lifted at {until}"));
+        let reason = format!(
+            "model invocation failed with exit code {exit}: {words}{}",
+            lifted.unwrap_or_default()
+        );
+        assert_eq!((failure.code, failure.reason), (code, reason));
+        let is_limit = code == Some(FailureCode::ProviderLimit);
+        assert_eq!(failure.retry_at.is_some(), is_limit);
     }
 }
 
@@ -196,6 +203,7 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
         "OPENAI_BASE_URL",
         "PATH",
         "TMPDIR",
+        "TZ",
     ];
     assert_eq!(names(&kept("env")), expected);
 

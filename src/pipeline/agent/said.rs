@@ -38,6 +38,11 @@ pub(super) enum Fault {
     OutOfTurns,
     /// The provider refused, is overloaded, or cannot be reached.
     Provider(String),
+    /// What we were allowed to use is used up until then.
+    Limited {
+        words: String,
+        until: Timestamp,
+    },
     Other(String),
 }
 
@@ -46,17 +51,15 @@ impl Fault {
         Fault::Provider("the provider does not accept the model credentials".to_owned())
     }
 
-    /// What we were allowed to use is used up; where it is known, with the time of the next.
-    pub(super) fn limited(words: &str, reset: Option<u64>) -> Self {
-        Fault::Provider(match reset.map(instant) {
-            Some(at) => format!("{words}; the limit is lifted at {at}"),
-            None => words.to_owned(),
-        })
+    /// What we were allowed to use is used up. Until when is not always told; without that there is
+    /// nothing to wait for.
+    pub(super) fn limited(words: &str, until: Option<Timestamp>) -> Self {
+        let words = words.to_owned();
+        match until {
+            Some(until) => Fault::Limited { words, until },
+            None => Fault::Provider(words),
+        }
     }
-}
-
-fn instant(epoch_seconds: u64) -> Timestamp {
-    Timestamp::from_millis(epoch_seconds.saturating_mul(1000))
 }
 
 /// Counts a model's answers where the stream does not: an answer begins with the first thing said
@@ -116,13 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_says_when_it_is_lifted() {
-        let Fault::Provider(words) = Fault::limited("enough", Some(1_795_300_000)) else {
-            panic!()
-        };
-        assert!(
-            words.starts_with("enough; the limit is lifted at 2026-11-21T22:26:40"),
-            "{words}"
+    fn a_limit_is_one_when_it_says_until_when() {
+        let until = Timestamp::from_millis(1_795_300_000_000);
+        let words = "enough".to_owned();
+        assert_eq!(
+            Fault::limited("enough", Some(until)),
+            Fault::Limited { words, until }
+        );
+        assert_eq!(
+            Fault::limited("enough", None),
+            Fault::Provider("enough".to_owned())
         );
     }
 }

@@ -160,7 +160,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "limited.jsonl",
             "exit 1",
             Err((
-                Some(FailureCode::ProviderUnavailable),
+                Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: You've hit your session limit; \
                  the limit is lifted at 2026-11-21T22:26:40.000Z",
             )),
@@ -169,7 +169,7 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             "limited-before.jsonl",
             "exit 1",
             Err((
-                Some(FailureCode::ProviderUnavailable),
+                Some(FailureCode::ProviderLimit),
                 "model invocation failed with exit code 1: Claude AI usage limit reached; \
                  the limit is lifted at 2026-11-21T22:26:40.000Z",
             )),
@@ -192,6 +192,9 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             (Ok(answer), Ok(text)) => assert_eq!(answer.text, text),
             (Err(failure), Err((code, reason))) => {
                 assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+                let lifted = Timestamp::parse("2026-11-21T22:26:40Z");
+                let is_limit = code == Some(FailureCode::ProviderLimit);
+                assert_eq!(failure.retry_at, lifted.filter(|_| is_limit));
             }
             (ended, _) => panic!("{stream}, {then}: {ended:?}"),
         }
@@ -336,4 +339,39 @@ async fn a_missing_program_is_said() {
         reason.starts_with("model invocation failed: starting /nowhere/agent: "),
         "{reason}"
     );
+}
+
+#[tokio::test]
+async fn a_pass_that_is_never_waited_for_has_used_what_it_used() {
+    let stage = Stage::new();
+    let cut_short = recorded("cut-short.jsonl");
+    let script = format!("cat >/dev/null\n{cut_short}\necho the last line\nsleep 60");
+    let (whole, _) = stage
+        .play(
+            &stage.agent(Cli::Claude, &format!("cat >/dev/null\n{cut_short}")),
+            Role::Implement,
+            CAP,
+        )
+        .await;
+    assert!(whole.turns > 0);
+    let agent = stage.agent(Cli::Claude, &script);
+    let pass = Pass {
+        role: Role::Implement,
+        max_turns: CAP,
+        system: "rules".into(),
+        prompt: "do it".into(),
+    };
+    let meter = Meter::default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let working = agent.perform_counted(&pass, &stage.folders, &stage.console, deadline, &meter);
+    let read = async {
+        while !stage.console.tail().contains("the last line") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        ended = working => panic!("{ended:?}"),
+        () = read => {}
+    }
+    assert_eq!(meter.total(), whole);
 }

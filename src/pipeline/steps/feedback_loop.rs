@@ -42,7 +42,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         "iterations": run.found.iterations,
         "approved": findings.is_empty(),
         "unresolved": run.found.unresolved,
-        "usage": run.found.usage,
+        "usage": run.progress.meter().total(),
     })))
 }
 

@@ -90,11 +90,11 @@ async fn ask(run: &mut Run, pass: &Pass) -> Result<Answer, Failure> {
     run.agent.model = run.model(pass.role);
     let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
     let deadline = latest.max(Instant::now());
-    let (usage, answer) = run
+    let meter = run.progress.meter();
+    let answer = run
         .agent
-        .perform(pass, &run.folders, &run.console, deadline)
+        .perform_counted(pass, &run.folders, &run.console, deadline, meter)
         .await;
-    run.found.usage += usage;
     answer.map_err(Failure::from)
 }
 

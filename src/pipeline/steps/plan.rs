@@ -52,7 +52,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     Ok(StepOutcome::Passed(json!({
         "comments": run.found.comments.len(),
         "leftOut": surplus,
-        "usage": run.found.usage,
+        "usage": run.progress.meter().total(),
     })))
 }
 

@@ -1,14 +1,10 @@
 //! Webhooks: what happens on pull requests is told to an address, signed, as the host tells it: with
 //! no promise of order, and as often as the dial says.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
-use ring::hmac;
 use serde_json::{Value, json};
 
 use super::Inner;
@@ -16,6 +12,7 @@ use super::model::{Comment, Pull, Repo as Row, Review, Thread};
 use super::rest::Place;
 use super::shapes::user;
 use crate::sandbox::clock;
+use crate::sandbox::post::{post, signature};
 use crate::sandbox::state::lock;
 
 /// For how long deliveries are held back to be shuffled.
@@ -165,33 +162,17 @@ fn send_all(due: &Receiver<Delivery>, state: &Mutex<State>) {
     }
 }
 
-/// A POST as small as it can be; hooks of this town lead to loopback only.
 fn send(delivery: &Delivery) -> Option<(u16, String)> {
     let Hook { url, secret, .. } = &delivery.hook;
-    let (host, path) = url.strip_prefix("http://")?.split_once('/')?;
     let body = delivery.payload.to_string();
-    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-    let head = format!(
-        "POST /{path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: GitHub-Hookshot/sandbox\r\n\
-         Content-Type: application/json\r\nX-GitHub-Event: {}\r\nX-GitHub-Delivery: {}\r\n\
-         X-Hub-Signature-256: sha256={signature}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        delivery.event,
-        delivery.id,
-        body.len()
-    );
-    let mut stream = TcpStream::connect(host).ok()?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .ok()?;
-    stream
-        .write_all(&[head.as_bytes(), body.as_bytes()].concat())
-        .ok()?;
-    let mut told = String::new();
-    stream.read_to_string(&mut told).ok()?;
-    let status = told.split(' ').nth(1)?.parse().ok()?;
-    let answer = told.split_once("\r\n\r\n").map_or("", |(_, answer)| answer);
-    Some((status, answer.to_owned()))
+    let signature = format!("sha256={}", signature(secret, &body));
+    let headers = [
+        ("User-Agent", "GitHub-Hookshot/sandbox"),
+        ("X-GitHub-Event", delivery.event),
+        ("X-GitHub-Delivery", &delivery.id),
+        ("X-Hub-Signature-256", &signature),
+    ];
+    post(url, &headers, &body)
 }
 
 impl Inner {

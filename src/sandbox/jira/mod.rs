@@ -5,6 +5,7 @@
 //! verbs (`JiraTicket`) are what people do in the vendor's app.
 
 mod document;
+mod hooks;
 mod jql;
 mod meta;
 mod model;
@@ -26,6 +27,7 @@ pub use self::ticket::{JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 use self::model::{Model, Writer};
 use crate::sandbox::clock;
 use crate::sandbox::http::{Reply, Request};
+use crate::sandbox::post::TicketHook;
 use crate::sandbox::state::{Shelf, lock};
 
 /// How many requests a minute are allowed, as the headers tell.
@@ -41,6 +43,7 @@ struct Inner {
     token: String,
     ways: Mutex<Ways>,
     base: String,
+    hook: TicketHook,
 }
 
 /// How the vendor behaves at the moment.
@@ -63,6 +66,7 @@ impl Jira {
                 page_max: 100,
             }),
             base,
+            hook: TicketHook::start(),
         })))
     }
 
@@ -123,7 +127,9 @@ impl Jira {
         if !self.knows(request) {
             return Reply::text(401, "Client must be authenticated to access this resource.");
         }
-        self.rest(request, path)
+        let reply = self.rest(request, path);
+        self.tell();
+        reply
             .header("x-ratelimit-limit", BURST)
             .header("x-ratelimit-remaining", BURST - 1)
             .header(

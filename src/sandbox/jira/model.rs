@@ -2,7 +2,7 @@
 //!
 //! Rows refer to each other by position and are never removed, only marked deleted; age is position.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +43,9 @@ pub(crate) struct Model {
     pub comments: Vec<Comment>,
     pub links: Vec<Link>,
     pub remote_links: Vec<RemoteLink>,
+    /// Issues whose change nobody has been told of.
+    #[serde(skip)]
+    pub touched: BTreeSet<usize>,
     last_id: u64,
 }
 
@@ -233,10 +236,11 @@ impl Model {
     /// Sets or clears a select field; what changes nothing leaves no history.
     pub fn set_field(&mut self, issue: usize, field: usize, value: Option<&str>, by: Writer) {
         let (number, name) = (self.fields[field].number, self.fields[field].name.clone());
-        let issue = &mut self.issues[issue];
-        if issue.fields.get(&number).map(String::as_str) == value {
+        if self.issues[issue].fields.get(&number).map(String::as_str) == value {
             return;
         }
+        self.touched.insert(issue);
+        let issue = &mut self.issues[issue];
         match value {
             Some(value) => issue.fields.insert(number, value.to_owned()),
             None => issue.fields.remove(&number),

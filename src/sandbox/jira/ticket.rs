@@ -215,8 +215,10 @@ impl JiraTicket {
             if let Some(at) = model.find_issue(&self.key) {
                 edit(model, at);
                 model.issues[at].updated = clock::now_ms();
+                model.touched.insert(at);
             }
         });
+        self.jira.tell();
         self
     }
 }

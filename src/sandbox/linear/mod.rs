@@ -6,6 +6,7 @@
 
 mod fields;
 mod filter;
+mod hooks;
 mod model;
 mod mutate;
 mod ticket;
@@ -24,6 +25,7 @@ use self::model::Model;
 use crate::sandbox::clock;
 use crate::sandbox::graphql::{Failure, Graph, Operation, Plan, Resolved, Schema, execute};
 use crate::sandbox::http::{Reply, Request};
+use crate::sandbox::post::TicketHook;
 use crate::sandbox::state::{Shelf, lock};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -44,6 +46,7 @@ struct Inner {
     key: Mutex<String>,
     quota: Mutex<Quota>,
     base: String,
+    hook: TicketHook,
 }
 
 /// Requests per hour, as all keys of one user share them.
@@ -65,6 +68,7 @@ impl Linear {
                 reset: 0,
             }),
             base,
+            hook: TicketHook::start(),
         })))
     }
 
@@ -93,7 +97,11 @@ impl Linear {
 
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         match (request.method.as_str(), request.path.as_str()) {
-            ("POST", "/graphql") => self.graphql(request),
+            ("POST", "/graphql") => {
+                let reply = self.graphql(request);
+                self.tell();
+                reply
+            }
             ("POST", "/oauth/token") => Reply::json(
                 200,
                 &json!({"access_token": OAUTH_TOKEN, "token_type": "Bearer", "expires_in": 2_592_000, "scope": "read write"}),

@@ -3,6 +3,8 @@
 //! Rows refer to each other by position and are never removed, only marked deleted; so a position
 //! in a saved file stays good for ever, and age is position.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::clock;
@@ -17,6 +19,9 @@ pub(crate) struct Model {
     pub comments: Vec<Comment>,
     pub relations: Vec<Relation>,
     pub attachments: Vec<Attachment>,
+    /// Issues whose change nobody has been told of.
+    #[serde(skip)]
+    pub touched: BTreeSet<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -236,10 +241,11 @@ impl Model {
     /// Puts a label on or takes it off; what changes nothing leaves no history.
     pub fn mark(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
         let name = self.labels[label].name.clone();
-        let issue = &mut self.issues[issue];
-        if issue.labels.contains(&label) == added {
+        if self.issues[issue].labels.contains(&label) == added {
             return;
         }
+        self.touched.insert(issue);
+        let issue = &mut self.issues[issue];
         if added {
             issue.labels.push(label);
         } else {
@@ -257,6 +263,7 @@ impl Model {
     pub fn set_state(&mut self, issue: usize, state: usize) {
         let kind = self.states[state].kind.clone();
         let now = clock::now_ms();
+        self.touched.insert(issue);
         let issue = &mut self.issues[issue];
         issue.state = state;
         issue.updated = now;

@@ -259,8 +259,10 @@ impl Ticket {
             if let Some(at) = model.find_issue(&self.identifier) {
                 edit(model, at);
                 model.issues[at].updated = clock::now_ms();
+                model.touched.insert(at);
             }
         });
+        self.linear.tell();
         self
     }
 }

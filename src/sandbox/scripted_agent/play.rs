@@ -72,6 +72,14 @@ impl Player<'_, '_> {
                     text,
                 }));
             }
+            Step::UsageLimit { resets_at } => {
+                self.stream.limit(*resets_at)?;
+                let text = "You've hit your session limit".to_owned();
+                return Err(Stop::End(End::Refused {
+                    status: Some(429),
+                    text,
+                }));
+            }
             Step::Deny { tool } => {
                 let input = json!({"command": "true", "file_path": "x"});
                 let id = self.open_tool(tool, &input)?;

@@ -67,6 +67,10 @@ pub enum Step {
         status: u16,
         message: String,
     },
+    /// The provider's usage limit is reached until then, in seconds of the epoch.
+    UsageLimit {
+        resets_at: u64,
+    },
     /// Asks for a tool that permissions refuse, and ends as if all were well.
     Deny {
         tool: String,

@@ -107,6 +107,19 @@ impl<'a> Stream<'a> {
         self.emit(&event)
     }
 
+    /// What the program knows of the limit that it met.
+    pub fn limit(&mut self, resets_at: u64) -> std::io::Result<()> {
+        let event = json!({
+            "type": "rate_limit_event",
+            "rate_limit_info": {
+                "status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour",
+                "overageStatus": "rejected", "isUsingOverage": false,
+            },
+            "session_id": self.session, "uuid": clock::uuid(),
+        });
+        self.emit(&event)
+    }
+
     /// One API message: its blocks come as one event each, all with the same id and usage. Answers
     /// the id of the tool use, if there is one.
     pub fn message(

@@ -57,6 +57,8 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
         max_turns: None,
         max_iterations: None,
         max_job_minutes: None,
+        budget: None,
+        resume_after_limit: true,
         created_at: Timestamp::EPOCH,
         updated_at: Timestamp::EPOCH,
     }

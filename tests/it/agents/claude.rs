@@ -124,7 +124,7 @@ async fn a_limit_that_is_used_up_says_when_it_is_lifted() {
     }
     let outcome = stage.perform(Role::Implement, 3).await;
     let (code, reason) = outcome.failure();
-    assert_eq!(code, UNAVAILABLE);
+    assert_eq!(code, Some(FailureCode::ProviderLimit));
     assert!(
         reason.ends_with("; the limit is lifted at 2026-11-21T22:26:40.000Z"),
         "{reason}"

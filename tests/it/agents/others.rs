@@ -1,11 +1,14 @@
 //! Codex and Gemini CLI: a plain run, a run that works, a refused key, the turn cap, and what their
 //! roles may do.
 
+use std::time::Duration;
+
+use agent_implement::clock::Clock;
 use agent_implement::domain::report::FailureCode;
 use agent_implement::pipeline::agent::{Cli, Role};
 
 use super::stage::{Stage, installed};
-use crate::model::Turn;
+use crate::model::{LIMITED, Turn};
 
 const BOTH: [Cli; 2] = [Cli::Codex, Cli::Gemini];
 
@@ -74,8 +77,16 @@ async fn a_refused_key_and_a_used_up_limit_are_the_providers() {
     let stage = Stage::set(&agents, Cli::Codex, [limited]).await;
     let outcome = stage.perform(Role::Implement, 5).await;
     let (code, reason) = outcome.failure();
-    assert_eq!(code, unavailable);
+    assert_eq!(code, Some(FailureCode::ProviderLimit), "{reason}");
     assert!(reason.contains("hit your usage limit"), "{reason}");
+    // It tells people, who do without seconds.
+    let minute = Duration::from_secs(60);
+    let retry_at = outcome.retry_at().unwrap();
+    let lifted = Clock::Machine.now() + LIMITED;
+    assert!(
+        retry_at <= lifted && retry_at + 3 * minute >= lifted,
+        "{retry_at}: {reason}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_implement::domain::report::{FailureCode, Usage};
 use agent_implement::domain::secret::Secret;
+use agent_implement::domain::time::Timestamp;
 use agent_implement::pipeline::agent::{Agent, AgentFailure, Answer, Cli, Pass, Role};
 use agent_implement::pipeline::{ChildEnv, Console, Folders, Progress};
 use agent_implement::wire::Redactor;
@@ -52,6 +53,12 @@ impl Outcome {
         let reason = failure.reason.as_str();
         let words = reason.strip_prefix("model invocation failed");
         (failure.code, words.expect(reason))
+    }
+
+    /// When it makes sense to try again.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        let failure = self.ended.as_ref().expect_err(&self.log);
+        failure.retry_at
     }
 
     pub fn text(&self) -> &str {

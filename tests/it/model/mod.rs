@@ -8,6 +8,8 @@ mod anthropic;
 mod gemini;
 mod openai;
 
+pub use openai::LIMITED;
+
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;

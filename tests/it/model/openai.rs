@@ -1,8 +1,20 @@
 //! Responses, streamed.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
 use super::{Turn, events};
+
+/// For how long is a limit reached that is reached?
+pub const LIMITED: Duration = Duration::from_secs(60_000);
+
+/// Until when, in seconds of the epoch.
+fn lifted_at() -> u64 {
+    let lifted = SystemTime::now() + LIMITED;
+    let since_epoch = lifted.duration_since(UNIX_EPOCH).unwrap();
+    since_epoch.as_secs()
+}
 
 pub fn answer(turn: &Turn, number: usize, asked: &Value) -> String {
     let item = match turn {
@@ -18,7 +30,7 @@ pub fn answer(turn: &Turn, number: usize, asked: &Value) -> String {
         Turn::Run(line) => command(line, number, asked),
         Turn::Refuse(429, headers, message) if !headers.is_empty() => {
             return json!({"error": {"type": "usage_limit_reached", "message": message,
-                "plan_type": "plus", "resets_in_seconds": 60_000}})
+                "plan_type": "plus", "resets_in_seconds": LIMITED.as_secs(), "resets_at": lifted_at()}})
             .to_string();
         }
         Turn::Refuse(_, _, message) => {

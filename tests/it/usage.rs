@@ -1,0 +1,266 @@
+//! What runs cost: summed up in the commit that ends a job, each run once, whatever its end.
+
+use std::time::Duration;
+
+use agent_implement::domain::ids::JobId;
+use agent_implement::domain::job::{Job, JobKind, JobState};
+use agent_implement::domain::transition::Event;
+use agent_implement::domain::usage::MicroUsd;
+use agent_implement::flow::commit::{self, Policy};
+use agent_implement::keys::run_token::Audience;
+use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::store::mappings;
+use serde_json::{Value, json};
+
+use crate::api::{Answer, Server, job};
+use crate::world::{World, mapping};
+
+const RESULT: &str = "/runner/result";
+const PROGRESS: &str = "/runner/progress";
+
+fn used(turns: u64, cost: f64) -> Value {
+    json!({"turns": turns, "inputTokens": 100 * turns, "outputTokens": 10 * turns, "costUsd": cost})
+}
+
+fn success(usage: &Value) -> Value {
+    json!({"phase": "implementation", "outcome": "success", "comments": [], "usage": usage,
+        "prUrl": "https://github.com/acme/shop/pull/7"})
+}
+
+fn failure(usage: &Value) -> Value {
+    json!({"phase": "implementation", "outcome": "failure", "comments": [], "usage": usage,
+        "failureReason": "Reached max turns (50)", "failureCode": "MAX_TURNS_EXHAUSTED"})
+}
+
+async fn begun(server: &Server, id: &str, issue: &str) -> Job {
+    let mut job = job(id, JobKind::Implementation);
+    job.issue.id = format!("id of {issue}").as_str().into();
+    job.issue.key = issue.into();
+    server.put_job(&job).await;
+    job
+}
+
+async fn report(server: &Server, job: &Job, body: &Value) -> Answer {
+    let token = server.run_token(job, Audience::Result);
+    server.ask("POST", RESULT, &token, body.to_string()).await
+}
+
+async fn progress(server: &Server, job: &Job, usage: &Value) {
+    let token = server.run_token(job, Audience::Progress);
+    let body = json!({"usage": usage, "step": {"id": "implement.1", "type": "implement",
+        "status": "passed", "started_at": "2027-01-15T08:00:00Z"}});
+    let told = server.ask("POST", PROGRESS, &token, body.to_string()).await;
+    assert_eq!(told.status, 200, "{told:?}");
+}
+
+async fn happen(server: &Server, job: &Job, event: Event) {
+    let (id, now): (JobId, _) = (job.id.clone(), server.app.now());
+    let policy = Policy::of(&server.app.config);
+    let done = server
+        .app
+        .store
+        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
+    done.await.unwrap();
+}
+
+async fn usage(server: &Server, query: &str) -> Value {
+    let token = server.signed_in().await;
+    let told = server
+        .ask("GET", &format!("/api/usage{query}"), &token, None)
+        .await;
+    assert_eq!(told.status, 200, "{told:?}");
+    told.body
+}
+
+/// Runs, turns and dollars of a row.
+fn row(row: &Value) -> (u64, u64, f64) {
+    let count = |name: &str| row[name].as_u64().unwrap();
+    (
+        count("runs"),
+        count("turns"),
+        row["costUsd"].as_f64().unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn every_run_counts_once_whatever_its_end() {
+    let server = Server::start().await;
+    let done = begun(&server, "01A", "ENG-1").await;
+    let body = success(&used(4, 0.25));
+    assert_eq!(report(&server, &done, &body).await.status, 200);
+    assert_eq!(report(&server, &done, &body).await.status, 409);
+
+    let failed = begun(&server, "01B", "ENG-1").await;
+    let body = failure(&used(51, 1.5));
+    assert_eq!(report(&server, &failed, &body).await.status, 200);
+
+    // Killed before it could report: what it had told on the way counts.
+    let killed = begun(&server, "01C", "ENG-2").await;
+    progress(&server, &killed, &used(3, 0.1)).await;
+    progress(&server, &killed, &used(7, 0.3)).await;
+    let by = "an operator".to_owned();
+    happen(&server, &killed, Event::Destroyed { by }).await;
+
+    // Out of time, and its report comes after all: what is new in it counts, and not twice.
+    let late = begun(&server, "01D", "ENG-2").await;
+    progress(&server, &late, &used(5, 0.5)).await;
+    server.clock.advance(Duration::from_secs(2 * 60 * 60));
+    happen(&server, &late, Event::TimePassed).await;
+    assert!(matches!(server.job("01D").state, JobState::TimedOut { .. }));
+    let body = failure(&used(6, 0.75));
+    assert_eq!(report(&server, &late, &body).await.status, 200);
+    assert_eq!(report(&server, &late, &body).await.status, 409);
+    assert_eq!(server.job("01D").usage.unwrap().cost_usd, Some(0.75));
+
+    // A shadow costs money, too.
+    let mut shadow = begun(&server, "01E", "ENG-2").await;
+    shadow.shadow = true;
+    server.put_job(&shadow).await;
+    let body = success(&used(2, 0.125));
+    assert_eq!(report(&server, &shadow, &body).await.status, 200);
+
+    // Never started: nothing was used, and nothing ran.
+    let mut refused = begun(&server, "01F", "ENG-3").await;
+    (refused.state, refused.dispatched_at) = (JobState::Unknown, None);
+    server.put_job(&refused).await;
+    happen(&server, &refused, Event::IssueClosed).await;
+
+    let shown = usage(&server, "").await;
+    assert_eq!(shown["month"], "2027-01");
+    let all = shown["mappings"].as_array().unwrap();
+    assert_eq!(all.len(), 1, "{shown}");
+    assert_eq!(row(&all[0]), (5, 4 + 51 + 7 + 6 + 2, 2.925));
+    assert_eq!(all[0]["inputTokens"], 7_000);
+    assert_eq!(all[0]["outputTokens"], 700);
+    let issues = shown["issues"].as_array().unwrap();
+    let keys: Vec<&str> = issues
+        .iter()
+        .map(|issue| issue["issueIdentifier"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["ENG-1", "ENG-2"], "the dearest first");
+    assert_eq!(row(&issues[0]), (2, 55, 1.75));
+    assert_eq!(row(&issues[1]), (3, 15, 1.175));
+    assert_eq!(issues[0]["issueUrl"], "https://tickets.test/ENG-1");
+    assert_eq!(issues[0]["teamKey"], "ENG");
+}
+
+#[tokio::test]
+async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
+    let server = Server::start().await;
+    let limited = agent_implement::domain::mapping::Mapping {
+        budget: MicroUsd::from_usd(2.0),
+        ..mapping()
+    };
+    let put = server
+        .app
+        .store
+        .write(move |tx| mappings::put(tx, &limited));
+    put.await.unwrap();
+    let empty = usage(&server, "?month=2027-01").await;
+    let told = json!({"teamKey": "ENG", "runs": 0, "turns": 0, "inputTokens": 0, "outputTokens": 0,
+        "costUsd": 0.0, "budgetUsd": 2.0, "budgetUsedPercent": 0.0});
+    assert_eq!(
+        empty,
+        json!({"month": "2027-01", "mappings": [told], "issues": []})
+    );
+
+    let first = begun(&server, "01A", "ENG-1").await;
+    report(&server, &first, &success(&used(1, 1.999))).await;
+    server.clock.advance(Duration::from_secs(31 * 24 * 60 * 60));
+    let mut elsewhere = begun(&server, "01B", "WEB-1").await;
+    elsewhere.team = "WEB".into();
+    server.put_job(&elsewhere).await;
+    report(&server, &elsewhere, &success(&used(1, 3.0))).await;
+
+    let january = usage(&server, "?month=2027-01").await;
+    assert_eq!(january["mappings"][0]["budgetUsedPercent"], 99.9);
+    assert_eq!(january["issues"].as_array().unwrap().len(), 1);
+    let february = usage(&server, "").await;
+    assert_eq!(february["month"], "2027-02");
+    let teams: Vec<&Value> = february["mappings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["teamKey"])
+        .collect();
+    assert_eq!(
+        teams,
+        ["WEB", "ENG"],
+        "gone projects count, the dearest first"
+    );
+    assert_eq!(february["mappings"][0]["budgetUsd"], Value::Null);
+    assert_eq!(february["mappings"][0]["budgetUsedPercent"], Value::Null);
+
+    let token = server.signed_in().await;
+    for wrong in [
+        "",
+        "2027",
+        "2027-13",
+        "2027-1",
+        "now",
+        "2027-01-01",
+        "%32027-01",
+    ] {
+        let path = format!("/api/usage?month={wrong}");
+        let told = server.ask("GET", &path, &token, None).await;
+        assert_eq!(told.fault(), (400, "month must be YYYY-MM"), "{wrong}");
+    }
+    assert_eq!(server.ask("GET", "/api/usage", "", None).await.status, 401);
+    let put = server.ask("PUT", "/api/usage", &token, None).await;
+    assert_eq!(put.fault(), (405, "Method not allowed"));
+}
+
+#[tokio::test]
+async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
+    let server = Server::start().await;
+    let claims = [
+        json!({"turns": u64::MAX, "inputTokens": u64::MAX, "outputTokens": 1, "costUsd": -7.0}),
+        json!({"turns": u64::MAX, "inputTokens": 1, "outputTokens": u64::MAX, "costUsd": 1e300}),
+        json!({"turns": -1, "costUsd": 5}),
+        json!({"turns": 2, "costUsd": null}),
+        json!("much"),
+    ];
+    for (at, claim) in claims.iter().enumerate() {
+        let job = begun(&server, &format!("01{at}"), "ENG-1").await;
+        assert_eq!(report(&server, &job, &failure(claim)).await.status, 200);
+    }
+    let shown = usage(&server, "").await;
+    let (runs, turns, cost) = row(&shown["mappings"][0]);
+    assert_eq!((runs, turns, cost), (5, 2_000_000_000_002, 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_tells_what_it_used_when_it_is_stopped_in_the_middle_of_a_pass() {
+    let world = World::start().await;
+    let steps = [
+        Step::run("echo one"),
+        Step::run("echo two"),
+        Step::Sleep { ms: 600_000 },
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Take long");
+    world
+        .until("the agent is at work", || {
+            let logs: Vec<String> = world
+                .repo()
+                .runs()
+                .iter()
+                .map(|run| world.repo().run_log(run.id))
+                .collect();
+            logs.concat().contains("echo two")
+        })
+        .await;
+    world.town.linear().issue("ENG-1").cancel();
+    world
+        .until("the run has told what it used", || {
+            world.jobs("ENG-1")[0].reported
+        })
+        .await;
+    let job = world.ended("ENG-1").await;
+    let used = job.usage.unwrap();
+    assert_eq!((used.turns, used.input_tokens), (2, 2 * 170));
+    let shown = world.admin("/api/usage").await;
+    assert_eq!(shown["issues"][0]["turns"], 2, "{shown}");
+    assert_eq!(shown["issues"][0]["runs"], 1);
+    world.end().await;
+}
