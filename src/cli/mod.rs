@@ -2,6 +2,7 @@
 
 mod backup;
 mod demo;
+mod doctor;
 mod logging;
 mod mask;
 mod restore;
@@ -33,6 +34,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs nothing.
     Demo(demo::Arguments),
+    /// Check the whole set-up, and say how to mend what is wrong.
+    Doctor(Box<doctor::Arguments>),
     /// Tell what was decided about an issue, and what to do about it.
     Why(why::Arguments),
     /// Copy the store into a file, while the service runs or is stopped.
@@ -83,6 +86,7 @@ impl Command {
     /// The file that stands for the environment of a service.
     fn env_file(&self) -> Option<&Path> {
         match self {
+            Command::Doctor(arguments) => arguments.env_file.as_deref(),
             Command::Why(arguments) => arguments.place.env_file.as_deref(),
             Command::Backup(arguments) => arguments.place.env_file.as_deref(),
             Command::Restore(arguments) => arguments.place.env_file.as_deref(),
@@ -96,6 +100,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
+        Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),
         Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),

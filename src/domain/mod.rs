@@ -18,6 +18,7 @@ pub mod reaping;
 pub mod runner_mode;
 pub mod transition;
 
+pub mod checkup;
 pub mod comments;
 pub mod effect;
 pub mod plan;
