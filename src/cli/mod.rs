@@ -4,6 +4,7 @@ mod audit;
 mod backup;
 mod completions;
 mod demo;
+mod doctor;
 mod logging;
 mod man;
 mod mask;
@@ -45,6 +46,8 @@ enum Command {
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs git, and no
     /// account or configuration.
     Demo(demo::Arguments),
+    /// Check the whole set-up, and say how to mend what is wrong.
+    Doctor(Box<doctor::Arguments>),
     /// Tell what was decided about an issue, and what to do about it.
     Why(why::Arguments),
     /// Copy the store into a file, while the service runs or is stopped.
@@ -104,6 +107,7 @@ impl Command {
     /// The file that stands for the environment of a service.
     fn env_file(&self) -> Option<&Path> {
         match self {
+            Command::Doctor(arguments) => arguments.env_file.as_deref(),
             Command::Why(arguments) => arguments.place.env_file.as_deref(),
             Command::Backup(arguments) => arguments.place.env_file.as_deref(),
             Command::Restore(arguments) => arguments.place.env_file.as_deref(),
@@ -117,6 +121,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
         Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
+        Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),
         Command::Backup(arguments) => with_runtime(backup::backup(arguments)),
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),

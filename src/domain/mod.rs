@@ -19,6 +19,7 @@ pub mod runner_mode;
 pub mod transition;
 
 pub mod audit;
+pub mod checkup;
 pub mod comments;
 pub mod effect;
 pub mod plan;

@@ -37,6 +37,14 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// Reads the date of an HTTP answer.
+    pub fn parse_http(text: &str) -> Option<Self> {
+        let moment = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+        u64::try_from(moment.as_millisecond()).ok().map(Self)
+    }
+}
+
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Self;
 
@@ -97,6 +105,11 @@ mod tests {
             Some(Timestamp::from_millis(1_795_222_800_000))
         );
         assert_eq!(Timestamp::parse("yesterday"), None);
+        assert_eq!(
+            Timestamp::parse_http("Sat, 21 Nov 2026 01:00:00 GMT"),
+            Some(Timestamp::from_millis(1_795_222_800_000))
+        );
+        assert_eq!(Timestamp::parse_http("yesterday"), None);
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! 10. [`watch`] looks at what should have happened by now and feeds the same transition; [`closed`]
 //!     ends the runs of issues that people have closed.
 //!     Machines that nobody needs any more are taken down by [`reap`].
-//!     An operator who wonders why nothing happens is told by [`probe`] who does not answer.
+//!     An operator who wonders why nothing happens is told by [`probe`] who does not answer, and by
+//!     [`doctor`] what is wrong with the whole set-up.
 //!
 //! A person who comments on the pull request asks [`gap_fill`] for more work on its branch: reserved
 //! and delivered like any other run, and without a word to the ticket. What the repository host tells
@@ -40,6 +41,7 @@ pub mod commit;
 pub mod context;
 pub mod deliver;
 pub mod dispatch;
+pub mod doctor;
 pub mod doorkeeping;
 pub mod errands;
 pub mod feedback;

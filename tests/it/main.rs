@@ -24,6 +24,7 @@ mod control;
 mod customizations;
 mod customizing;
 mod demo;
+mod doctor;
 mod engine;
 mod follow_up;
 mod gap_fill;

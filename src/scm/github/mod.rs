@@ -13,6 +13,7 @@ mod people;
 mod pulls;
 mod reviews;
 mod runs;
+mod secrets;
 
 use std::sync::Arc;
 

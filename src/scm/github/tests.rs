@@ -526,3 +526,26 @@ async fn the_probe_names_us_and_the_repository_its_branch() {
     let branch = with_app(&server).default_branch(&repo()).await;
     assert_eq!(branch.as_deref(), Ok("trunk"));
 }
+
+#[tokio::test]
+async fn names_of_secrets_are_read_where_the_app_may_see_them() {
+    let answering = |organization: u16| {
+        TestServer::start(move |asked, _| {
+            installed(asked, "2099-01-01T00:00:00Z", |asked| {
+                let named = |name: &str| json!({"total_count": 1, "secrets": [{"name": name}]});
+                match asked.path.as_str() {
+                    "/repos/o/r/actions/secrets?per_page=100" => Reply::json(200, &named("OURS")),
+                    "/repos/o/r/actions/organization-secrets?per_page=100" => {
+                        Reply::json(organization, &named("ALL"))
+                    }
+                    other => panic!("{other}"),
+                }
+            })
+        })
+    };
+    let open = answering(200).await;
+    let names = with_app(&open).secret_names(&repo()).await.unwrap();
+    assert_eq!(names, Some(vec!["OURS".to_owned(), "ALL".to_owned()]));
+    let closed = answering(403).await;
+    assert_eq!(with_app(&closed).secret_names(&repo()).await.unwrap(), None);
+}

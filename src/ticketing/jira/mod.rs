@@ -15,7 +15,7 @@ mod options;
 mod siblings;
 mod snapshot;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -259,6 +259,20 @@ impl Jira {
             }
         }
         Ok(problems)
+    }
+
+    /// The values that a mapping's status field and its repo field offer.
+    ///
+    /// # Errors
+    /// When Jira could not be asked.
+    pub async fn fields_of(&self, mapping: &Mapping) -> Result<[BTreeSet<String>; 2], VendorError> {
+        let mut offered = [BTreeSet::new(), BTreeSet::new()];
+        let names = snapshot::field_names(&mapping.ticketing);
+        for (name, values) in names.into_iter().zip(&mut offered) {
+            let options = self.field_options(name).await?;
+            values.extend(options.into_iter().map(|option| option.value));
+        }
+        Ok(offered)
     }
 
     /// The custom fields, or those called `name`, whatever its case.

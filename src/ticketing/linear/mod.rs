@@ -180,6 +180,19 @@ impl Linear {
         Ok(format!("{} in {}", who.viewer.name, who.organization.name))
     }
 
+    /// Whether there is a team of this key that we may see.
+    ///
+    /// # Errors
+    /// When Linear could not be asked.
+    pub async fn has_team(&self, key: &str) -> Result<bool, VendorError> {
+        const QUERY: &str = "query($key: String!) { \
+            teams(first: 1, filter: { key: { eq: $key } }) { nodes { id } } }";
+        let found: Teams = self
+            .ask(self.read("looking for the team", QUERY, json!({ "key": key })))
+            .await?;
+        Ok(!found.teams.nodes.is_empty())
+    }
+
     async fn comment_is_there(&self, id: &str, issue: &IssueRef) -> Result<bool, VendorError> {
         const QUERY: &str = "query($id: String!) { comment(id: $id) { issue { id } } }";
         let found: CommentOf = self
@@ -313,6 +326,16 @@ struct Who {
 #[derive(Deserialize)]
 struct Named {
     name: String,
+}
+
+#[derive(Deserialize)]
+struct Teams {
+    teams: Nodes,
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    nodes: Vec<Id>,
 }
 
 #[derive(Deserialize)]

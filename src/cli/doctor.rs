@@ -1,0 +1,161 @@
+//! `agent-implement doctor`: what is wrong with a set-up, why it matters, and how it is mended.
+
+mod identity;
+mod machine;
+mod setup;
+
+use std::fmt::{self, Write};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::app::{App, Setting};
+use crate::config::{Config, ConfigError, EnvFile, Options};
+use crate::domain::checkup::{Finding, Level};
+use crate::flow::doctor::examine;
+
+use crate::wire::Redactor;
+
+use setup::Setup;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// File with the service's variables, as systemd's EnvironmentFile= has them. It beats this
+    /// shell's environment, and flags beat it.
+    #[arg(long, value_name = "FILE")]
+    pub(super) env_file: Option<PathBuf>,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Checks the set-up that `serve` would have with the same flags and environment: values, data folder, key, port, \
+store, clock, credentials, rights on every mapped repository, workflows, the address that runs report to, \
+hosts of runs, model keys, chat. The projects are those of the running service, or of its store. Nothing is \
+changed, and no message is sent.
+
+Exit codes: 0 nothing is wrong (there may be warnings); 1 something is; 2 the command line is wrong.";
+
+pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let (findings, config) = match configuration(&arguments) {
+        Ok(config) => {
+            let findings = check(config.clone()).await?;
+            (findings, Some(config))
+        }
+        Err(error) => (wrong_values(&error), None),
+    };
+    let secrets = config.iter().flat_map(Config::secrets);
+    let redactor = Redactor::new(secrets);
+    let report = Report {
+        findings: &findings,
+        colours: std::io::stdout().is_terminal(),
+    };
+    let text = match arguments.json {
+        true => format!("{:#}\n", json!({ "findings": findings })),
+        false => report.to_string(),
+    };
+    print!("{}", redactor.redact(&text));
+    let is_wrong = findings.iter().any(|one| one.level == Level::Error);
+    Ok(match is_wrong {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn configuration(arguments: &Arguments) -> Result<Config, ConfigError> {
+    let options = arguments.options.clone();
+    match arguments.env_file.as_deref().map(EnvFile::read) {
+        Some(Ok(file)) => Config::from_file(options, &file),
+        // The command line was read with it, so it was there a moment ago.
+        Some(Err(_)) | None => Config::from_options(options),
+    }
+}
+
+fn wrong_values(error: &ConfigError) -> Vec<Finding> {
+    let told = |problem: &String| {
+        Finding::error("configuration", problem.clone())
+            .because("The service does not start.")
+            .mend("Correct the value; `agent-implement serve --help` says what each takes.")
+    };
+    error.problems().iter().map(told).collect()
+}
+
+async fn check(config: Config) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = vec![Finding::ok("configuration", "every value can be used")];
+    findings.extend(machine::folder(&config));
+    let (setup, standing, found) = setup::find(&config).await;
+    findings.extend(found);
+    findings.extend([
+        machine::port(&config, standing),
+        machine::custom(&config),
+        machine::admin(&config),
+    ]);
+    let app = rehearse(config, setup).await?;
+    findings.extend(examine(&app, standing).await?);
+    Ok(findings)
+}
+
+/// The engine of this configuration and these projects, with a store of its own that is forgotten.
+async fn rehearse(config: Config, setup: Setup) -> anyhow::Result<App> {
+    let store = setup.into_store().await?;
+    App::new(config, store, Setting::default()).map_err(anyhow::Error::msg)
+}
+
+/// Findings for people.
+struct Report<'a> {
+    findings: &'a [Finding],
+    colours: bool,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.findings.iter().map(|one| one.check.len()).max();
+        let width = width.unwrap_or_default();
+        for one in self.findings {
+            let level = format!("{:<7}", one.level.as_str());
+            match colour(one.level).filter(|_| self.colours) {
+                Some(code) => write!(f, "\x1b[{code}m{level}\x1b[0m")?,
+                None => f.write_str(&level)?,
+            }
+            let subject = one.subject.as_ref();
+            let subject = subject.map_or_else(String::new, |subject| format!("{subject}: "));
+            let what = printable(&one.what);
+            writeln!(f, "  {:<width$}  {subject}{what}", one.check)?;
+            for (word, text) in [("why", &one.why), ("mend", &one.remedy)] {
+                if !text.is_empty() {
+                    writeln!(f, "         {:<width$}  {word}: {}", "", printable(text))?;
+                }
+            }
+        }
+        let count = |level| {
+            self.findings
+                .iter()
+                .filter(|one| one.level == level)
+                .count()
+        };
+        let (errors, warnings) = (count(Level::Error), count(Level::Warning));
+        f.write_char('\n')?;
+        writeln!(f, "errors: {errors}, warnings: {warnings}")
+    }
+}
+
+fn colour(level: Level) -> Option<&'static str> {
+    match level {
+        Level::Ok => Some("32"),
+        Level::Off => None,
+        Level::Warning => Some("33"),
+        Level::Error => Some("31"),
+    }
+}
+
+/// What a vendor says must not steer the terminal that it is shown on.
+fn printable(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
