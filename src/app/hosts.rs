@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::{Config, Engine};
 use crate::runners::{Docker, FlyMachines, Host, Sessions};
 use crate::store::{Store, instance};
-use crate::wire::{Client, Redactor, Timeouts};
+use crate::wire::{Client, Proxies, Redactor, Timeouts};
 
 use super::StartedWith;
 
@@ -18,12 +18,14 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(150);
 /// What the address of an engine behind a socket is called; nobody looks it up.
 const BEHIND_SOCKET: &str = "http://docker";
 
-/// The hosts that are configured. What the environment says beats what is stored.
+/// The hosts that are configured. What the environment says beats what is stored. The container
+/// engine is this machine's or its neighbour's, and no proxy stands before it.
 pub(super) fn sessions(
     config: &Config,
     stored: &StartedWith,
     store: &Store,
     redactor: &Redactor,
+    proxies: &Proxies,
 ) -> Result<Sessions, String> {
     let instance = store
         .read(instance::id)
@@ -34,7 +36,7 @@ pub(super) fn sessions(
     if let (Some(token), Some(app)) = (&vm.token, app) {
         let region = vm.region.as_deref().or(stored.region.as_deref());
         let region = region.unwrap_or(DEFAULT_REGION);
-        let client = Client::new("fly", redactor.clone())?;
+        let client = Client::through(proxies, "fly", redactor.clone())?;
         let machines = FlyMachines::new(client, &vm.api_url, app, region, token.clone());
         hosts.push(Host::Vm(machines));
     }

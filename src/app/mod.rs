@@ -30,7 +30,7 @@ use crate::runners::Sessions;
 use crate::scm::{Credentials, GitHub};
 use crate::store::{ReadTx, Rows, Store, StoreResult, settings};
 use crate::ticketing::{Account, Jira, JiraCredentials, Linear, LinearCredentials};
-use crate::wire::{Client, Redactor};
+use crate::wire::{Client, Proxies, Redactor};
 
 pub use audience::Audience;
 pub use healing::{Healed, Healing};
@@ -163,7 +163,8 @@ impl App {
         let started_with = store.read(StartedWith::read);
         let started_with = started_with.map_err(|error| error.to_string())?;
         let redactor = Redactor::new(config.secrets());
-        let client = |vendor| Client::new(vendor, redactor.clone());
+        let proxies = outbound(&config.outbound)?;
+        let client = |vendor| Client::through(&proxies, vendor, redactor.clone());
         let mut ticketing = Vec::new();
         if let Some(given) = &config.linear {
             ticketing.push(Account::Linear(linear(client("linear")?, given)));
@@ -189,7 +190,7 @@ impl App {
             None => None,
         };
         let callback = client("the callback address")?;
-        let sessions = hosts::sessions(&config, &started_with, &store, &redactor)?;
+        let sessions = hosts::sessions(&config, &started_with, &store, &redactor, &proxies)?;
         Ok(Self(Arc::new(Handles {
             run_tokens: config.runner_token_secret.as_ref().map(RunTokens::new),
             config,
@@ -241,6 +242,15 @@ impl App {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
+}
+
+fn outbound(given: &config::Outbound) -> Result<Proxies, String> {
+    let address = |proxy: &Option<config::ProxyAddress>| {
+        let proxy = proxy.as_ref();
+        proxy.map(|proxy| proxy.address.expose().to_owned())
+    };
+    let (https, http) = (address(&given.https_proxy), address(&given.http_proxy));
+    Proxies::new(https.as_deref(), http.as_deref(), &given.no_proxy)
 }
 
 fn linear(client: Client, given: &config::Linear) -> Linear {

@@ -1,7 +1,12 @@
-//! That the engine is alive.
+//! That the engine is alive: what it did last, and when each of its tasks will be heard from again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::domain::time::Timestamp;
 
@@ -10,6 +15,8 @@ use crate::domain::time::Timestamp;
 pub struct Pulse {
     polls: watch::Sender<Beat>,
     last_sweep_at: watch::Sender<Option<Timestamp>>,
+    /// By when each task will be heard from again, by its own word.
+    promises: Mutex<BTreeMap<&'static str, Instant>>,
 }
 
 /// How many polls there were, and when the last of them ended.
@@ -48,5 +55,26 @@ impl Pulse {
 
     pub fn last_sweep_at(&self) -> Option<Timestamp> {
         *self.last_sweep_at.borrow()
+    }
+
+    /// A task says when it will be heard from again at the latest: before it works and before it rests.
+    pub fn promise(&self, task: &'static str, within: Duration) {
+        self.promises().insert(task, Instant::now() + within);
+    }
+
+    /// A task has ended as it should and will not be heard from again.
+    pub fn farewell(&self, task: &'static str) {
+        self.promises().remove(task);
+    }
+
+    /// A task that has not kept its word: it is stuck.
+    pub fn overdue(&self, now: Instant) -> Option<&'static str> {
+        let promises = self.promises();
+        let mut broken = promises.iter().filter(|(_, due)| **due < now);
+        broken.next().map(|(task, _)| *task)
+    }
+
+    fn promises(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -80,6 +80,15 @@ impl Sightings {
         self.lock().systems.clone()
     }
 
+    /// How many issues were in sight at the last look.
+    pub fn in_sight(&self) -> usize {
+        let seen = self.lock();
+        seen.systems
+            .values()
+            .map(|system| system.issues.len())
+            .sum()
+    }
+
     /// Issues in progress by mapping.
     pub fn in_progress(&self) -> BTreeMap<TeamKey, u32> {
         self.lock().in_progress.clone()

@@ -5,11 +5,16 @@ mod logging;
 mod mask;
 mod run;
 mod serve;
+mod supervision;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::config::ConfigError;
 use crate::sandbox::scripted_agent;
+
+/// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
+const MISCONFIGURED: u8 = 78;
 
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
@@ -48,7 +53,10 @@ pub fn execute(line: CommandLine) -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
-        ExitCode::FAILURE
+        match error.is::<ConfigError>() {
+            true => ExitCode::from(MISCONFIGURED),
+            false => ExitCode::FAILURE,
+        }
     })
 }
 

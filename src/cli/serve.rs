@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::app::{App, Setting};
 use crate::config::{Config, Options};
@@ -16,6 +17,7 @@ use crate::store::Store;
 use crate::wire::Redactor;
 
 use super::logging;
+use super::supervision::Supervision;
 
 /// How long may requests and effects under way go on after the signal to stop?
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -58,20 +60,41 @@ pub async fn run(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
+    let supervision = Supervision::of(app.config.supervisor.as_ref());
     let (hand, signal) = Stop::new();
-    let engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
-    let serving = tokio::spawn(http::serve(app.clone(), listener, async move {
+    let mut engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
+    let mut serving = tokio::spawn(http::serve(app.clone(), listener, async move {
         signal.given().await
     }));
+    supervision.ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // What the last commit did is known only to the next process.
         () = app.store.lost() => ExitCode::FAILURE,
+        // Half a service is none: whoever started us starts a whole one.
+        ended = &mut engine => ended_early("The engine", ended.err()),
+        ended = &mut serving => ended_early("The HTTP server", ended.err()),
+        never = supervision.keep(&app) => match never {},
     };
     tracing::info!("Stopping.");
+    supervision.stopping();
     let _ = hand.send(true);
-    let _ = tokio::time::timeout(STOP_DEADLINE, async { tokio::join!(engine, serving) }).await;
+    let rest = async { tokio::join!(finish(engine), finish(serving)) };
+    let _ = tokio::time::timeout(STOP_DEADLINE, rest).await;
     Ok(code)
+}
+
+fn ended_early(what: &str, panic: Option<JoinError>) -> ExitCode {
+    let cause = panic.map(|error| error.to_string());
+    tracing::error!(cause, "{what} has ended by itself.");
+    ExitCode::FAILURE
+}
+
+/// Waits for a task whose end nobody has seen yet.
+async fn finish<T>(task: JoinHandle<T>) {
+    if !task.is_finished() {
+        let _ = task.await;
+    }
 }
 
 fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {

@@ -7,8 +7,10 @@
 mod check;
 mod hosts;
 mod options;
+mod outbound;
 mod sessions;
 mod sources;
+mod supervisor;
 mod ticketing;
 
 use std::fmt;
@@ -23,7 +25,9 @@ use crate::domain::secret::Secret;
 use check::Check;
 pub use hosts::{Containers, Engine, VmSessions};
 pub use options::Options;
+pub use outbound::{Outbound, ProxyAddress};
 use sources::Sources;
+pub use supervisor::Supervisor;
 use ticketing::TicketingSecrets;
 pub use ticketing::{Jira, JiraCredentials, Linear, LinearCredentials};
 
@@ -70,6 +74,10 @@ pub struct Config {
     pub image_prefixes: Vec<String>,
     pub reaper: Reaper,
     pub trusted_proxies: Vec<IpAddr>,
+    /// The way to the vendors.
+    pub outbound: Outbound,
+    /// The service manager that started us.
+    pub supervisor: Option<Supervisor>,
     pub log_format: LogFormat,
     pub log_level: String,
 }
@@ -167,6 +175,8 @@ impl Config {
             .filter_map(|(name, value)| Some((name, secret(name, value)?)))
             .collect();
         let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
+        let https_proxy = secret("HTTPS_PROXY", given.https_proxy.clone());
+        let http_proxy = secret("HTTP_PROXY", given.http_proxy.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -236,6 +246,8 @@ impl Config {
             image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
+            outbound: check.outbound(sources, (https_proxy, http_proxy, given.no_proxy)),
+            supervisor: supervisor::supervisor(sources, std::process::id()),
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
         };
@@ -342,6 +354,7 @@ impl Config {
             &self.containers,
             &self.model_keys,
         ));
+        values.extend(self.outbound.effective());
         values.extend(ticketing::effective(
             self.linear.as_ref(),
             self.jira.as_ref(),
@@ -373,6 +386,7 @@ impl Config {
         .into_iter()
         .flatten()
         .chain(self.model_keys.iter().map(|(_, key)| key))
+        .chain(self.outbound.secrets())
         .map(Secret::expose)
         .collect()
     }

@@ -208,6 +208,15 @@ pub struct Options {
     /// Addresses of reverse proxies whose X-Forwarded-For is believed, separated by commas.
     #[arg(long, env = "TRUSTED_PROXIES")]
     pub trusted_proxies: Option<String>,
+    /// Proxy that addresses of https are asked through; it may hold a name and a password.
+    #[arg(long, env = "HTTPS_PROXY", hide_env_values = true)]
+    pub https_proxy: Option<String>,
+    /// Proxy that addresses of plain http are asked through.
+    #[arg(long, env = "HTTP_PROXY", hide_env_values = true)]
+    pub http_proxy: Option<String>,
+    /// Hosts that are asked without a proxy, separated by commas; this machine itself always is.
+    #[arg(long, env = "NO_PROXY")]
+    pub no_proxy: Option<String>,
     /// Form of the log on standard error: text or json.
     #[arg(long, env = "LOG_FORMAT", default_value = "text")]
     pub log_format: String,

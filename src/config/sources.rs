@@ -4,6 +4,9 @@ use std::path::Path;
 
 use crate::domain::secret::Secret;
 
+/// What systemd puts before the names of credentials that our unit takes from a folder.
+const OF_A_FOLDER: &str = "agent-implement_";
+
 /// Finds an environment variable.
 pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
 
@@ -28,15 +31,18 @@ impl Sources {
     ) -> Result<Option<Secret>, String> {
         let given = given.filter(|value| !value.is_empty());
         let file = (self.variable)(&format!("{name}_FILE"));
-        let credential =
-            (self.variable)("CREDENTIALS_DIRECTORY").map(|dir| Path::new(&dir).join(name));
+        let credential = (self.variable)("CREDENTIALS_DIRECTORY").and_then(|dir| {
+            let names = [name.to_owned(), format!("{OF_A_FOLDER}{name}")];
+            let mut paths = names.map(|name| Path::new(&dir).join(name)).into_iter();
+            paths.find(|path| path.exists())
+        });
         match (given, file) {
             (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set; set one")),
             (Some(value), None) => Ok(Some(Secret::new(value))),
             (None, Some(file)) => {
                 read_secret(Path::new(&file)).map_err(|cause| format!("{name}_FILE: {cause}"))
             }
-            (None, None) => match credential.filter(|path| path.exists()) {
+            (None, None) => match credential {
                 Some(path) => {
                     read_secret(&path).map_err(|cause| format!("the credential {name}: {cause}"))
                 }

@@ -195,3 +195,50 @@ fn a_ticketing_account_is_given_whole_or_not_at_all() {
         assert!(told.contains(problem), "{flags:?}: {told}");
     }
 }
+
+#[test]
+fn a_proxy_may_stand_in_small_letters_and_its_password_is_never_shown() {
+    let variables = [
+        ("https_proxy", "http://us:proxy-word@proxy.corp:3128"),
+        ("http_proxy", "http://elsewhere:1"),
+        ("no_proxy", "git.corp, 10.0.0.0/8"),
+    ];
+    let config = read(&["--http-proxy=proxy.corp:3128"], &variables).unwrap();
+    let shown = config.effective();
+    let value = |name: &str| {
+        let found = shown.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    assert_eq!(value("HTTPS_PROXY"), Some("http://proxy.corp:3128"));
+    assert_eq!(value("HTTP_PROXY"), Some("http://proxy.corp:3128"));
+    assert_eq!(value("NO_PROXY"), Some("git.corp, 10.0.0.0/8"));
+    assert!(config.secrets().contains(&"proxy-word"));
+    for address in ["ftp://us:proxy-word@proxy.corp", "http://us:proxy-word@:80"] {
+        let told = read(&["--https-proxy", address], &[])
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("HTTPS_PROXY must be the http or https address of a proxy"));
+        assert!(!told.contains("proxy-word"), "{told}");
+    }
+}
+
+#[test]
+fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, value: &str| std::fs::write(dir.path().join(name), value).unwrap();
+    put("ADMIN_ACCESS_CODE", "by its name\n");
+    put("agent-implement_SCM_WEBHOOK_SECRET", "of the folder\n");
+    put("agent-implement_LINEAR_API_KEY", "not this one");
+    put("agent-implement_HTTPS_PROXY", "http://us:proxy-word@proxy");
+    let credentials = [("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())];
+    let config = read(&["--linear-api-key=given"], &credentials).unwrap();
+    let found = |secret: Option<&Secret>| secret.map(|secret| secret.expose().to_owned());
+    let access_code = found(config.admin_access_code.as_ref());
+    assert_eq!(access_code.as_deref(), Some("by its name"));
+    let webhook_secret = found(config.scm_webhook_secret.as_ref());
+    assert_eq!(webhook_secret.as_deref(), Some("of the folder"));
+    let linear = config.linear.as_ref().map(Linear::secret);
+    assert_eq!(found(linear).as_deref(), Some("given"));
+    assert!(config.secrets().contains(&"proxy-word"));
+    assert!(config.runner_token_secret.is_none());
+}

@@ -26,7 +26,7 @@ use crate::store::syncs::{self, Synced};
 
 use super::act::{self, Acted, Failure};
 use super::commit::{self, Policy};
-use super::task::Stop;
+use super::task::{GRACE, Stop};
 
 /// How many lanes are worked at once?
 const LANES: usize = 8;
@@ -37,21 +37,30 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long may one try take? Longer than all time-outs of its calls together.
 const TRY_DEADLINE: Duration = Duration::from_secs(180);
 
+/// How often does the worker look around although nobody rang? It shows that it is not stuck.
+const LOOK_AROUND: Duration = Duration::from_secs(30);
+
+/// What the worker is called where tasks are watched.
+const NAME: &str = "deliver";
+
 /// Delivers until told to stop, then lets what is under way end.
 pub async fn run(app: App, stop: Stop) {
     let mut busy: HashSet<String> = HashSet::new();
     let mut tries: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
     while !stop.is_given() {
+        app.pulse.promise(NAME, LOOK_AROUND + GRACE);
         if let Err(error) = start_due(&app, &mut busy, &mut tries) {
             tracing::error!(%error, "The outbox could not be read.");
         }
         tokio::select! {
             () = app.store.outbox_bell().notified() => {}
             () = until_next_due(&app) => {}
+            () = tokio::time::sleep(LOOK_AROUND) => {}
             Some(ended) = tries.join_next() => free(ended, &mut busy),
             () = stop.given() => {}
         }
     }
+    app.pulse.farewell(NAME);
     while let Some(ended) = tries.join_next().await {
         free(ended, &mut busy);
     }

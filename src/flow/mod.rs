@@ -64,6 +64,7 @@ pub async fn run(app: App, stop: Stop) {
         "poll",
         app.config.poll_interval,
         &app.bells.poll,
+        &app.pulse,
         stop.clone(),
         || poll::once(&app),
     );
@@ -71,22 +72,34 @@ pub async fn run(app: App, stop: Stop) {
         "watch",
         app.pace.watch,
         &app.bells.watch,
+        &app.pulse,
         stop.clone(),
         || watch::once(&app),
     );
-    let reaping = task::repeat("reap", app.pace.reap, &app.bells.reap, stop.clone(), || {
-        reap::once(&app)
-    });
+    let reaping = task::repeat(
+        "reap",
+        app.pace.reap,
+        &app.bells.reap,
+        &app.pulse,
+        stop.clone(),
+        || reap::once(&app),
+    );
     let following_up = task::repeat(
         "follow-up",
         app.pace.watch,
         &app.bells.follow_up,
+        &app.pulse,
         stop.clone(),
         || follow_up::once(&app),
     );
-    let healing = task::repeat("heal", app.pace.heal, &app.bells.heal, stop.clone(), || {
-        heal::once(&app)
-    });
+    let healing = task::repeat(
+        "heal",
+        app.pace.heal,
+        &app.bells.heal,
+        &app.pulse,
+        stop.clone(),
+        || heal::once(&app),
+    );
     let delivering = deliver::run(app.clone(), stop.clone());
     tokio::join!(
         polling,

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
+use crate::app::Pulse;
 use crate::store::StoreError;
 
 /// How long may one activation take before it is abandoned?
 const CYCLE_DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+/// How late may a task be heard from before it counts as stuck? Far more than a busy machine takes.
+pub(super) const GRACE: Duration = Duration::from_secs(60);
 
 /// Tells the engine to stop; cheap to clone.
 #[derive(Clone)]
@@ -37,11 +41,13 @@ impl Stop {
 
 /// Activates `work` at once, then whenever the period is over or the bell rings. Activations never
 /// overlap, take no input and do not retry: each looks at what is and does what is missing, so the
-/// next is the retry. One that panics is logged and the next goes on.
+/// next is the retry. One that panics is logged and the next goes on. Before each step the task tells
+/// `pulse` when it will be heard from again: a step that holds up its thread is noticed there.
 pub(super) async fn repeat<F>(
     name: &'static str,
     period: Duration,
     bell: &Notify,
+    pulse: &Pulse,
     stop: Stop,
     work: impl Fn() -> F,
 ) where
@@ -49,6 +55,7 @@ pub(super) async fn repeat<F>(
 {
     while !stop.is_given() {
         let began = Instant::now();
+        pulse.promise(name, CYCLE_DEADLINE + GRACE);
         let cycle = AssertUnwindSafe(tokio::time::timeout(CYCLE_DEADLINE, work())).catch_unwind();
         match cycle.await {
             Ok(Ok(Ok(()))) => tracing::debug!(
@@ -63,10 +70,12 @@ pub(super) async fn repeat<F>(
             ),
             Err(_) => tracing::error!(task = name, "Cycle panicked."),
         }
+        pulse.promise(name, period + GRACE);
         tokio::select! {
             () = tokio::time::sleep(period) => {}
             () = bell.notified() => {}
             () = stop.given() => {}
         }
     }
+    pulse.farewell(name);
 }

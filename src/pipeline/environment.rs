@@ -18,6 +18,7 @@ use crate::domain::ids::Repo;
 use crate::domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use crate::domain::run_config::Inputs;
 use crate::domain::secret::Secret;
+use crate::wire::Proxies;
 
 /// Variables that any child may have: how to find programs, speak and reach the network. None is
 /// ours, and none is a credential of ours.
@@ -95,6 +96,8 @@ pub struct Environment {
     pub custom_root: Option<PathBuf>,
     /// Whether CI reads the log and obeys commands in it.
     pub in_ci: bool,
+    /// The way out, for our own calls; children read it for themselves.
+    pub proxies: Proxies,
     /// What any child gets.
     pub child: ChildEnv,
     pub transport: Transport,
@@ -180,6 +183,7 @@ impl Environment {
                 .collect(),
             custom_root: given("AGENT_IMPLEMENT_CUSTOM_ROOT").map(PathBuf::from),
             in_ci: given("GITHUB_ACTIONS").is_some(),
+            proxies: proxies(given)?,
             child: ChildEnv::new(
                 PASSED_ON
                     .into_iter()
@@ -199,6 +203,16 @@ impl Environment {
             self.repo
         )
     }
+}
+
+/// The proxies, by their usual names, in large letters or in small.
+fn proxies(given: impl Fn(&str) -> Option<String>) -> Result<Proxies, EnvironmentError> {
+    let either = |large: &str, small: &str| given(large).or_else(|| given(small));
+    let https = either("HTTPS_PROXY", "https_proxy");
+    let http = either("HTTP_PROXY", "http_proxy");
+    let bypass = either("NO_PROXY", "no_proxy").unwrap_or_default();
+    Proxies::new(https.as_deref(), http.as_deref(), &bypass)
+        .map_err(|cause| EnvironmentError::Invalid("HTTPS_PROXY", cause))
 }
 
 /// The names that a variable lists.
@@ -374,6 +388,24 @@ mod tests {
         let names: Vec<_> = environment.child.names().collect();
         assert_eq!(names, ["NODE_ENV", "NPM_TOKEN"]);
         assert_eq!(environment.secrets, [Secret::new("the-npm-token")]);
+    }
+
+    #[test]
+    fn a_proxy_that_is_none_is_said_in_large_letters_and_in_small_without_its_password() {
+        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+            let taken = Environment::from_variables(
+                &variables(&[
+                    ("GITHUB_REPOSITORY", "o/r"),
+                    ("GITHUB_REF_NAME", "main"),
+                    ("RUN_CONFIG", r#"{"phase":"implementation"}"#),
+                    (name, "http://us:proxy-word@[bad"),
+                ]),
+                None,
+            );
+            let error = taken.err().unwrap().to_string();
+            assert!(error.contains("a proxy's address"), "{name}: {error}");
+            assert!(!error.contains("proxy-word"), "{error}");
+        }
     }
 
     #[test]

@@ -26,13 +26,14 @@ use crate::domain::secret::Secret;
 use crate::domain::sensitive::Hit;
 use crate::domain::time::Timestamp;
 use crate::scm::{Credentials, GitHub};
-use crate::wire::{Client, Redactor};
+use crate::wire::{Client, Proxies, Redactor};
 
 /// Everything a step needs.
 pub struct Run {
     pub config: RunConfig,
     pub repo: Repo,
     pub api_url: String,
+    pub proxies: Proxies,
     pub base_branch: String,
     pub run_url: Option<String>,
     pub folders: Folders,
@@ -325,7 +326,8 @@ impl Run {
             .clone()
             .ok_or_else(|| Failure::other("the run was given no access to its repository"))?;
         let known = self.secrets.iter().chain([&token]).map(Secret::expose);
-        let client = Client::new("github", Redactor::new(known)).map_err(Failure::other)?;
+        let client = Client::through(&self.proxies, "github", Redactor::new(known))
+            .map_err(Failure::other)?;
         Ok(GitHub::new(
             client,
             &self.api_url,

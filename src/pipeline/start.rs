@@ -58,7 +58,7 @@ pub async fn run(environment: Environment) -> ExitCode {
     );
     let secrets = secrets(&environment, callback.as_ref());
     let redactor = Redactor::new(secrets.iter().map(Secret::expose));
-    let client = match Client::new("orchestrator", redactor.clone()) {
+    let client = match Client::through(&environment.proxies, "orchestrator", redactor.clone()) {
         Ok(client) => client,
         Err(error) => {
             println!("{error}");
@@ -265,6 +265,7 @@ fn prepare(
     let run = Run {
         repo: environment.repo.clone(),
         api_url: environment.api_url.clone(),
+        proxies: environment.proxies.clone(),
         base_branch: environment.base_branch.clone(),
         run_url: environment.run_url.clone(),
         git: Git {

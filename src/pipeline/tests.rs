@@ -16,6 +16,7 @@ use super::strays::Strays;
 use crate::domain::ids::Repo;
 use crate::domain::run_config::Inputs;
 use crate::domain::secret::Secret;
+use crate::wire::Proxies;
 use crate::wire::test_server::{Asked, Reply, TestServer, tls};
 
 const BRANCH: &str = "agent-implement/eng-1-say-hello";
@@ -122,6 +123,7 @@ impl Stage {
             run_url: Some("https://host/run/77".into()),
             temp_root: self.dir.path().join("temp"),
             nonce: None,
+            proxies: Proxies::default(),
             secrets: Vec::new(),
             workflow_token: Some(Secret::new("ghs_workflowsowntoken0123456789")),
             direct_keys: vec![("ANTHROPIC_API_KEY".into(), Secret::new("the-model-key"))],

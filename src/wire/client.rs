@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
+use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
 use super::quota::{Gate, Quota, is_rate_limit, retry_after_ms};
 use super::request::{OnRedirect, Repeat};
@@ -30,6 +30,9 @@ const MAX_REDIRECTS: usize = 5;
 /// How long does an unused connection stay open?
 const POOL_IDLE: Duration = Duration::from_secs(60);
 
+/// Addresses of this machine itself, which no proxy could reach in our place.
+const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
+
 /// How long a call and its connecting may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
@@ -43,6 +46,42 @@ impl Default for Timeouts {
             total: TOTAL_TIMEOUT,
             connect: CONNECT_TIMEOUT,
         }
+    }
+}
+
+/// The proxies that connections are made through; none by default. They cannot be printed: an address
+/// may hold a password.
+#[derive(Clone, Default)]
+pub struct Proxies {
+    /// Addresses of proxies, by the scheme of what is asked for.
+    https: Option<Proxy>,
+    http: Option<Proxy>,
+}
+
+impl Proxies {
+    /// Proxies for `https` and plain `http` addresses, except for this machine and the hosts in
+    /// `bypass` (separated by commas).
+    ///
+    /// # Errors
+    /// When an address is not one of a proxy. The error does not repeat it: it may hold a password.
+    pub fn new(https: Option<&str>, http: Option<&str>, bypass: &str) -> Result<Self, String> {
+        let bypass = NoProxy::from_string(&format!("{LOOPBACK},{bypass}"));
+        let made = |proxy: reqwest::Result<Proxy>| match proxy {
+            Ok(proxy) => Ok(proxy.no_proxy(bypass.clone())),
+            Err(error) => Err(format!("a proxy's address: {}", root_cause(&error))),
+        };
+        Ok(Self {
+            https: https.map(Proxy::https).map(made).transpose()?,
+            http: http.map(Proxy::http).map(made).transpose()?,
+        })
+    }
+
+    /// What the environment says is never asked: the configuration has read it.
+    fn applied(&self, builder: ClientBuilder) -> ClientBuilder {
+        let proxies = self.https.iter().chain(&self.http);
+        proxies.fold(builder.no_proxy(), |builder, proxy| {
+            builder.proxy(proxy.clone())
+        })
     }
 }
 
@@ -62,12 +101,26 @@ struct Inner {
 
 impl Client {
     /// A client of `vendor` (`linear`, `github`, …), which takes what `redactor` knows out of
-    /// every error.
+    /// every error and asks without a proxy.
     ///
     /// # Errors
     /// When TLS cannot be set up at all. Without certificate roots it can, but trusts nobody.
     pub fn new(vendor: &'static str, redactor: Redactor) -> Result<Self, String> {
         Self::with_timeouts(vendor, redactor, Timeouts::default())
+    }
+
+    /// As [`Client::new`], through proxies.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn through(
+        proxies: &Proxies,
+        vendor: &'static str,
+        redactor: Redactor,
+    ) -> Result<Self, String> {
+        Self::build(vendor, redactor, Timeouts::default(), || {
+            proxies.applied(reqwest::Client::builder())
+        })
     }
 
     /// As [`Client::new`], with other time-outs.
@@ -79,7 +132,9 @@ impl Client {
         redactor: Redactor,
         timeouts: Timeouts,
     ) -> Result<Self, String> {
-        Self::build(vendor, redactor, timeouts, reqwest::Client::builder)
+        Self::build(vendor, redactor, timeouts, || {
+            reqwest::Client::builder().no_proxy()
+        })
     }
 
     /// As [`Client::with_timeouts`], of a vendor behind a Unix socket; addresses say only what is
@@ -94,7 +149,7 @@ impl Client {
         socket: &Path,
     ) -> Result<Self, String> {
         Self::build(vendor, redactor, timeouts, || {
-            reqwest::Client::builder().unix_socket(socket)
+            reqwest::Client::builder().no_proxy().unix_socket(socket)
         })
     }
 

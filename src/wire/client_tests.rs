@@ -143,3 +143,54 @@ async fn an_endless_answer_is_cut_off() {
     let error = client("github").send(&request).await.err().unwrap();
     assert!(matches!(error.kind, ErrorKind::Decode(_)), "{error}");
 }
+
+#[tokio::test]
+async fn vendors_are_asked_through_the_proxy_of_their_scheme() {
+    tls();
+    let proxy = TestServer::start(|asked, _| match asked.method.as_str() {
+        "CONNECT" => Reply::json(403, &json!({"message": "not this one"})),
+        _ => Reply::json(200, &json!({"by": "proxy"})),
+    })
+    .await;
+    let address = proxy.url.replace("http://", "http://us:proxy-word@");
+    let proxies = Proxies::new(Some(&address), Some(&address), "kept.invalid").unwrap();
+    let client = Client::through(&proxies, "github", Redactor::default()).unwrap();
+
+    let plain = Request::get(ACTION, "http://vendor.invalid/plain");
+    let answer: serde_json::Value = client.send(&plain).await.unwrap().json().unwrap();
+    assert_eq!(answer, json!({"by": "proxy"}));
+
+    let refused = Request::new(ACTION, Method::POST, "https://vendor.invalid/secret");
+    let error = client.send(&refused).await.err().unwrap().to_string();
+    assert!(!error.contains("proxy-word"), "{error}");
+
+    // This machine itself and the hosts that are left out are asked directly.
+    let near = TestServer::start(|_, _| Reply::json(200, &json!({"by": "itself"}))).await;
+    let answer = client.send(&Request::get(ACTION, &near.url)).await.unwrap();
+    let answer: serde_json::Value = answer.json().unwrap();
+    assert_eq!(answer, json!({"by": "itself"}));
+    let kept = Request::new(ACTION, Method::POST, "http://kept.invalid/");
+    assert!(client.send(&kept).await.is_err());
+
+    let asked: Vec<_> = proxy.asked();
+    let seen = asked
+        .iter()
+        .map(|asked| (asked.method.as_str(), asked.path.as_str()));
+    let expected = [
+        ("GET", "http://vendor.invalid/plain"),
+        ("CONNECT", "vendor.invalid:443"),
+    ];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    for asked in &asked {
+        let credentials = data_encoding::BASE64.encode(b"us:proxy-word");
+        let shown = asked.header("proxy-authorization");
+        assert_eq!(shown, Some(format!("Basic {credentials}").as_str()));
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_no_proxys_is_refused_without_its_password() {
+    let error = Proxies::new(Some("http://us:proxy-word@[bad"), None, "");
+    let error = error.err().unwrap();
+    assert!(!error.contains("proxy-word"), "{error}");
+}

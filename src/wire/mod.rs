@@ -12,7 +12,7 @@ mod request;
 #[cfg(test)]
 pub(crate) mod test_server;
 
-pub use client::{Client, Timeouts};
+pub use client::{Client, Proxies, Timeouts};
 pub use error::{ErrorKind, VendorError};
 pub use quota::Quota;
 pub use redact::{RedactStream, Redactor};

@@ -48,6 +48,7 @@ mod reaper;
 mod runner_api;
 mod runner_mode;
 mod secrets;
+mod service;
 mod session_api;
 mod sessions;
 mod settings;

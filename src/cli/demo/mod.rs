@@ -21,7 +21,7 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
     Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
-    LinearCredentials, LogFormat, Notify, Reaper, VmSessions,
+    LinearCredentials, LogFormat, Notify, Outbound, Reaper, VmSessions,
 };
 use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::ids::Repo;
@@ -242,6 +242,8 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
             alert_threshold: None,
         },
         trusted_proxies: Vec::new(),
+        outbound: Outbound::default(),
+        supervisor: None,
         log_format: LogFormat::Text,
         log_level: "warn".to_owned(),
     }
