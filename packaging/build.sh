@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Builds what is handed out, into target/dist: the Debian package, an archive for other distributions, and
+# their checksums.
+#
+#   packaging/build.sh [--profile PROFILE] [--deb-version VERSION]
+#
+# PROFILE is a profile of cargo, release unless it is named; VERSION is the Debian package's, that of
+# Cargo.toml unless it is named.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo_deb_version=3.8.0
+profile=release
+deb_options=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --profile) profile=$2 && shift 2 ;;
+    --deb-version) deb_options=(--deb-version "$2") && shift 2 ;;
+    *) echo "usage: packaging/build.sh [--profile PROFILE] [--deb-version VERSION]" >&2 && exit 2 ;;
+    esac
+done
+tools=target/package-tools
+case $profile in
+dev) folder=debug ;;
+*) folder=$profile ;;
+esac
+program=${CARGO_TARGET_DIR:-target}/$folder/agent-implement
+share=target/package/share
+dist=target/dist
+
+if [ "$("$tools/bin/cargo-deb" --version 2>/dev/null)" != "$cargo_deb_version" ]; then
+    cargo install --quiet --locked --root "$tools" --version "$cargo_deb_version" cargo-deb
+fi
+
+cargo build --locked --quiet --profile "$profile" --bin agent-implement
+
+version=$("$program" --version | cut -d' ' -f2)
+
+# The manual: a page a command where the program writes them, else one of what its help says.
+manual() { # manual FOLDER
+    "$program" man --dir "$1" >/dev/null 2>&1 && return
+    "$program" man >"$1/agent-implement.1" 2>/dev/null && return
+    {
+        printf '.TH AGENT-IMPLEMENT 1 "" "agent-implement %s"\n' "$version"
+        printf '.SH NAME\nagent-implement \\- turn labelled tickets into reviewed pull requests\n'
+        printf '.SH SYNOPSIS\n.B agent-implement\n.I COMMAND\n.SH COMMANDS\n.nf\n'
+        "$program" --help | verbatim
+        printf '.fi\n.SH SETTINGS OF serve\n.nf\n'
+        "$program" serve --help | verbatim
+        printf '.fi\n'
+    } >"$1/agent-implement.1"
+}
+verbatim() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\./\\\&./'; }
+completions() { # completions SHELL FILE; a version without the command has none
+    if "$program" completions "$1" >target/package/completions 2>/dev/null; then
+        install -D -m 644 target/package/completions "$share/$2"
+    fi
+}
+rm -rf target/package && mkdir -p "$share/man/man1" "$dist"
+manual "$share/man/man1"
+completions bash bash-completion/completions/agent-implement
+completions zsh zsh/vendor-completions/_agent-implement
+completions fish fish/vendor_completions.d/agent-implement.fish
+rm -f target/package/completions
+
+# What is only tried out need not be small.
+[ "$profile" = release ] || deb_options+=(--fast)
+deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$dist/" "${deb_options[@]}")
+
+# For every other distribution with systemd: the program, its unit, and what installs them.
+name=agent-implement-$version-$(uname -m)
+tree=target/package/$name
+mkdir -p "$tree"
+install -m 755 "$program" "$tree/agent-implement"
+strip "$tree/agent-implement"
+install -m 755 packaging/install.sh "$tree/install.sh"
+cp -r packaging/systemd packaging/caddy "$share" LICENSE "$tree/"
+(cd "$tree" && sha256sum agent-implement >SHA256SUMS)
+tar -C target/package --owner=0 --group=0 --sort=name -czf "$dist/$name.tar.gz" "$name"
+(cd "$dist" && sha256sum -- *.deb *.tar.gz >SHA256SUMS)
+printf '%s\n' "$deb" "$dist/$name.tar.gz" "$dist/SHA256SUMS"
