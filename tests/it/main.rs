@@ -11,6 +11,7 @@ mod world;
 mod agents;
 mod blockers;
 mod callbacks_off;
+mod caddy;
 mod canaries;
 mod config_status;
 mod contracts;
