@@ -48,7 +48,7 @@ prepare_contracts() {
     [ -f "$contracts/check/validate.py" ] && command -v python3 >/dev/null 2>&1 || return 0
     if [ ! -x "$venv/bin/python" ]; then
         say "preparing the contract checker"
-        python3 -m venv "$venv" && "$venv/bin/pip" install -q 'jsonschema>=4.18' 'graphql-core>=3.2' || rm -rf "$venv"
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q 'jsonschema>=4.18' 'graphql-core>=3.2'; } || rm -rf "$venv"
     fi
     AGENT_IMPLEMENT_CONTRACTS=$(cd "$contracts" && pwd)
     export AGENT_IMPLEMENT_CONTRACTS
@@ -128,6 +128,29 @@ lint_workflows() {
     [ -z "$found" ] || { echo "$found" && return 1; }
 }
 
+# Every script, and the unit: what it says, and how much of the machine it leaves open (2.0 at most).
+lint_scripts() {
+    local unit=target/lint/agent-implement.service
+    say "scripts"
+    if ! command -v shellcheck >/dev/null 2>&1 && may_install; then
+        install shellcheck || true
+    fi
+    if command -v shellcheck >/dev/null 2>&1; then
+        shellcheck .ci/run tests/*.sh tests/browser/*.sh packaging/*.sh packaging/debian/{postinst,prerm,postrm}
+    else
+        lacks "no shellcheck here: its checks of the scripts are skipped"
+    fi
+    if command -v systemd-analyze >/dev/null 2>&1; then
+        mkdir -p target/lint
+        # The program is not installed here.
+        sed 's|^ExecStart=.*|ExecStart=/bin/true|; /^Documentation=man:/d' packaging/systemd/agent-implement.service >"$unit"
+        systemd-analyze verify --man=no "$unit"
+        systemd-analyze security --offline=true --threshold=20 --no-pager "$unit" | tail -n 1
+    else
+        lacks "no systemd-analyze here: its checks of the unit are skipped"
+    fi
+}
+
 need git git
 need cc gcc
 need bash bash
@@ -141,6 +164,7 @@ if npm_tools agents "tests of the real agents"; then
 fi
 
 lint_workflows
+lint_scripts
 
 say "format"
 cargo fmt --all --check
