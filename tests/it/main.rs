@@ -10,8 +10,8 @@ mod world;
 
 mod agents;
 mod blockers;
-mod callbacks_off;
 mod caddy;
+mod callbacks_off;
 mod canaries;
 mod config_status;
 mod contracts;
