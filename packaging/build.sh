@@ -34,24 +34,30 @@ fi
 
 cargo build --locked --quiet --profile "$profile" --bin agent-implement
 
-# The manual page: the program's own, or from its help where it writes none.
-manual() {
-    "$program" man 2>/dev/null && return
-    printf '.TH AGENT-IMPLEMENT 1 "" "agent-implement %s"\n' "$("$program" --version | cut -d' ' -f2)"
-    printf '.SH NAME\nagent-implement \\- turn labelled tickets into reviewed pull requests\n'
-    printf '.SH SYNOPSIS\n.B agent-implement\n.I COMMAND\n.SH COMMANDS\n.nf\n'
-    "$program" --help | sed 's/\\/\\e/g; s/-/\\-/g; s/^\./\\\&./'
-    printf '.fi\n.SH SETTINGS OF serve\n.nf\n'
-    "$program" serve --help | sed 's/\\/\\e/g; s/-/\\-/g; s/^\./\\\&./'
-    printf '.fi\n'
+version=$("$program" --version | cut -d' ' -f2)
+
+# The manual: a page a command where the program writes them, else one of what its help says.
+manual() { # manual FOLDER
+    "$program" man --dir "$1" >/dev/null 2>&1 && return
+    "$program" man >"$1/agent-implement.1" 2>/dev/null && return
+    {
+        printf '.TH AGENT-IMPLEMENT 1 "" "agent-implement %s"\n' "$version"
+        printf '.SH NAME\nagent-implement \\- turn labelled tickets into reviewed pull requests\n'
+        printf '.SH SYNOPSIS\n.B agent-implement\n.I COMMAND\n.SH COMMANDS\n.nf\n'
+        "$program" --help | verbatim
+        printf '.fi\n.SH SETTINGS OF serve\n.nf\n'
+        "$program" serve --help | verbatim
+        printf '.fi\n'
+    } >"$1/agent-implement.1"
 }
+verbatim() { sed 's/\\/\\e/g; s/-/\\-/g; s/^\./\\\&./'; }
 completions() { # completions SHELL FILE; a version without the command has none
     if "$program" completions "$1" >target/package/completions 2>/dev/null; then
         install -D -m 644 target/package/completions "$share/$2"
     fi
 }
 rm -rf target/package && mkdir -p "$share/man/man1" "$dist"
-manual >"$share/man/man1/agent-implement.1"
+manual "$share/man/man1"
 completions bash bash-completion/completions/agent-implement
 completions zsh zsh/vendor-completions/_agent-implement
 completions fish fish/vendor_completions.d/agent-implement.fish
@@ -62,7 +68,6 @@ rm -f target/package/completions
 deb=$("$tools/bin/cargo-deb" --quiet --no-build --strip --no-dbgsym --profile "$profile" --output "$dist/" "${deb_options[@]}")
 
 # For every other distribution with systemd: the program, its unit, and what installs them.
-version=$("$program" --version | cut -d' ' -f2)
 name=agent-implement-$version-$(uname -m)
 tree=target/package/$name
 mkdir -p "$tree"

@@ -203,6 +203,8 @@ impl Config {
             .collect();
         let secrets_key = secret("SECRETS_KEY", given.secrets_key.clone());
         let metrics_token = secret("METRICS_TOKEN", given.metrics_token.clone());
+        let https_proxy = secret("HTTPS_PROXY", given.https_proxy.clone());
+        let http_proxy = secret("HTTP_PROXY", given.http_proxy.clone());
 
         let mut check = Check { wrong };
         let (linear, jira) = (
@@ -274,10 +276,7 @@ impl Config {
             image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
             trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
-            outbound: check.outbound(
-                sources,
-                (given.https_proxy, given.http_proxy, given.no_proxy),
-            ),
+            outbound: check.outbound(sources, (https_proxy, http_proxy, given.no_proxy)),
             supervisor: supervisor::supervisor(sources, std::process::id()),
             metrics: check.metrics(&given.metrics, metrics_token),
             log_format: check.log_format(&given.log_format),

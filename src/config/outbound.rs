@@ -74,25 +74,22 @@ impl Check {
     pub(super) fn outbound(
         &mut self,
         sources: &Sources,
-        (https, http, bypass): (Option<String>, Option<String>, Option<String>),
+        (https, http, bypass): (Option<Secret>, Option<Secret>, Option<String>),
     ) -> Outbound {
-        let value = |given: Option<String>, small: &str| {
-            let given = given.or_else(|| (sources.variable)(small));
-            given.filter(|text| !text.trim().is_empty())
-        };
-        let mut proxy = |name: &str, text: Option<String>| {
-            let text = text?;
-            let proxy = ProxyAddress::parse(text.trim());
+        let small = |name: &str| (sources.variable)(name);
+        let mut proxy = |name: &str, given: Option<Secret>, small: Option<String>| {
+            let address = given.or_else(|| small.map(Secret::new))?;
+            let proxy = ProxyAddress::parse(address.expose().trim());
             // Not what was given: it may hold a password.
             self.that(proxy.is_some(), || {
                 format!("{name} must be the http or https address of a proxy")
             });
             proxy
         };
-        let bypass = value(bypass, "no_proxy");
+        let bypass = bypass.or_else(|| small("no_proxy"));
         Outbound {
-            https_proxy: proxy("HTTPS_PROXY", value(https, "https_proxy")),
-            http_proxy: proxy("HTTP_PROXY", value(http, "http_proxy")),
+            https_proxy: proxy("HTTPS_PROXY", https, small("https_proxy")),
+            http_proxy: proxy("HTTP_PROXY", http, small("http_proxy")),
             no_proxy: bypass.unwrap_or_default().trim().to_owned(),
         }
     }

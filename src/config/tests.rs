@@ -234,6 +234,7 @@ fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
     put("ADMIN_ACCESS_CODE", "by its name\n");
     put("agent-implement_SCM_WEBHOOK_SECRET", "of the folder\n");
     put("agent-implement_LINEAR_API_KEY", "not this one");
+    put("agent-implement_HTTPS_PROXY", "http://us:proxy-word@proxy");
     let credentials = [("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())];
     let config = read(&["--linear-api-key=given"], &credentials).unwrap();
     let found = |secret: Option<&Secret>| secret.map(|secret| secret.expose().to_owned());
@@ -243,5 +244,6 @@ fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
     assert_eq!(webhook_secret.as_deref(), Some("of the folder"));
     let linear = config.linear.as_ref().map(Linear::secret);
     assert_eq!(found(linear).as_deref(), Some("given"));
+    assert!(config.secrets().contains(&"proxy-word"));
     assert!(config.runner_token_secret.is_none());
 }

@@ -79,3 +79,50 @@ pub(super) async fn repeat<F>(
     }
     pulse.farewell(name);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(10);
+
+    /// Whether the task would count as stuck if nothing were heard of it for that long.
+    fn is_stuck_after(pulse: &Pulse, silence: Duration) -> bool {
+        pulse
+            .overdue(tokio::time::Instant::now() + silence)
+            .is_some()
+    }
+
+    #[tokio::test]
+    async fn a_task_gives_its_word_before_it_works_and_before_it_rests() {
+        let pulse = Arc::new(Pulse::default());
+        let (began, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (hand, stop) = Stop::new();
+        let task = tokio::spawn({
+            let (pulse, began, finish) = (pulse.clone(), began.clone(), finish.clone());
+            async move {
+                let bell = Notify::new();
+                let work = || async {
+                    began.notify_one();
+                    finish.notified().await;
+                    Ok(())
+                };
+                repeat("test", PERIOD, &bell, &pulse, stop, work).await;
+            }
+        });
+        let second = Duration::from_secs(1);
+        began.notified().await;
+        assert!(!is_stuck_after(&pulse, CYCLE_DEADLINE));
+        assert!(is_stuck_after(&pulse, CYCLE_DEADLINE + GRACE + second));
+        finish.notify_one();
+        while !is_stuck_after(&pulse, PERIOD + GRACE + second) {
+            tokio::task::yield_now().await;
+        }
+        assert!(!is_stuck_after(&pulse, PERIOD));
+        hand.send(true).unwrap();
+        task.await.unwrap();
+        assert!(!is_stuck_after(&pulse, CYCLE_DEADLINE * 100));
+    }
+}

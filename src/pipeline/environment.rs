@@ -391,6 +391,24 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_that_is_none_is_said_in_large_letters_and_in_small_without_its_password() {
+        for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+            let taken = Environment::from_variables(
+                &variables(&[
+                    ("GITHUB_REPOSITORY", "o/r"),
+                    ("GITHUB_REF_NAME", "main"),
+                    ("RUN_CONFIG", r#"{"phase":"implementation"}"#),
+                    (name, "http://us:proxy-word@[bad"),
+                ]),
+                None,
+            );
+            let error = taken.err().unwrap().to_string();
+            assert!(error.contains("a proxy's address"), "{name}: {error}");
+            assert!(!error.contains("proxy-word"), "{error}");
+        }
+    }
+
+    #[test]
     fn the_default_branch_of_the_event_beats_the_ref() {
         let event = json!({"inputs": {"phase": "implementation"}, "repository": {"default_branch": "trunk"}});
         let environment = Environment::from_variables(

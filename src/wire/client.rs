@@ -53,8 +53,9 @@ impl Default for Timeouts {
     }
 }
 
-/// The proxies that connections are made through; none by default.
-#[derive(Debug, Clone, Default)]
+/// The proxies that connections are made through; none by default. They cannot be printed: an address
+/// may hold a password.
+#[derive(Clone, Default)]
 pub struct Proxies {
     /// Addresses of proxies, by the scheme of what is asked for.
     https: Option<Proxy>,

@@ -190,6 +190,7 @@ async fn vendors_are_asked_through_the_proxy_of_their_scheme() {
 
 #[tokio::test]
 async fn an_address_that_is_no_proxys_is_refused_without_its_password() {
-    let error = Proxies::new(Some("http://us:proxy-word@[bad"), None, "").unwrap_err();
+    let error = Proxies::new(Some("http://us:proxy-word@[bad"), None, "");
+    let error = error.err().unwrap();
     assert!(!error.contains("proxy-word"), "{error}");
 }

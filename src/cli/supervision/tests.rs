@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc;
 
@@ -8,6 +9,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::app::Setting;
 use crate::config::{Config, Options};
+use crate::flow::{self, Stop};
 use crate::store::Store;
 
 /// How long may anything take that must happen?
@@ -163,4 +165,28 @@ async fn an_abstract_socket_is_reached_and_a_manager_that_is_gone_is_no_fault() 
     assert_eq!(heard(&ear).await, "STOPPING=1\nSTATUS=Stopping.");
     drop(ear);
     supervision.ready();
+}
+
+#[tokio::test]
+async fn every_task_of_the_engine_gives_its_word() {
+    let app = app();
+    let (hand, stop) = Stop::new();
+    let engine = tokio::spawn(flow::run(app.clone(), stop));
+    let far = Instant::now() + Duration::from_secs(1_000_000);
+    let expected = ["deliver", "follow-up", "heal", "poll", "reap", "watch"];
+    let mut seen = BTreeSet::new();
+    let began = Instant::now();
+    while !expected.iter().all(|name| seen.contains(name)) {
+        assert!(began.elapsed() < PATIENCE, "only {seen:?} gave it");
+        match app.pulse.overdue(far) {
+            Some(name) => {
+                seen.insert(name);
+                app.pulse.farewell(name);
+            }
+            None => tokio::task::yield_now().await,
+        }
+    }
+    hand.send(true).unwrap();
+    engine.await.unwrap();
+    assert_eq!(app.pulse.overdue(far), None);
 }
