@@ -55,26 +55,25 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
             let event = Event::ResultReported {
                 report: report.clone(),
             };
-            if let Happened::Refused(job, _) = commit::happen(tx, policy, &id, event, now)? {
-                jobs::put(
-                    tx,
-                    &Job {
-                        reported: true,
-                        ..*job
-                    },
-                )?;
+            let happened = commit::happen(tx, policy, &id, event, now)?;
+            if let Happened::Refused(job, _) = &happened {
+                let reported = Job {
+                    reported: true,
+                    ..Job::clone(job)
+                };
+                jobs::put(tx, &reported)?;
             }
             if let Some(patch) = &report.patch {
                 patches::put(tx, &id, patch)?;
             }
-            Ok(Ok(()))
+            Ok(Ok(happened))
         })
         .await?;
-    if taken.is_ok() {
-        tracing::info!(job.id = %job, "The run reported its result.");
-        app.crash.reach(CrashPoint::ResultStored);
-    }
-    taken
+    let happened = taken?;
+    tracing::info!(job_id = %job, "The run reported its result.");
+    commit::tell(&happened, now);
+    app.crash.reach(CrashPoint::ResultStored);
+    Ok(())
 }
 
 /// Takes one step of a run. Steps are kept even when the job has ended.
