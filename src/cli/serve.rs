@@ -47,8 +47,7 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let store = Store::open(&config.data_dir)?;
     let redactor = Redactor::new(config.secrets());
-    let logs = config.data_dir.join("logs");
-    let _logging = logging::start(&config.log_level, config.log_format, &logs, &redactor)?;
+    let _logging = logging::start(&config, &config.log_level, &redactor)?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
             "listening on {} (is another service using the port?)",

@@ -115,6 +115,7 @@ actions! {
     SessionDestroyed = "session-destroyed",
     PollAsked = "poll-asked",
     PatchRead = "patch-read",
+    BackupTaken = "backup-taken",
     /// A run was reserved: it is owed its start.
     RunDispatched = "run-dispatched",
     RunStarted = "run-started",

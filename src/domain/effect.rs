@@ -206,6 +206,22 @@ impl Effect {
         }
     }
 
+    /// The job and the issue that it is for, where it names them.
+    pub fn concerns(&self) -> (Option<&JobId>, Option<&IssueRef>) {
+        match self {
+            Effect::StartRun { job, issue, .. } => (Some(job), Some(issue)),
+            Effect::EndRun { job, .. } => (Some(job), None),
+            Effect::DestroyMachine { job, issue, .. } => (job.as_ref(), issue.as_ref()),
+            Effect::MoveMarker { issue, .. }
+            | Effect::TicketComment { issue, .. }
+            | Effect::LogExcerpt { issue, .. } => (None, Some(issue)),
+            Effect::PullComment { .. }
+            | Effect::SetDraft { .. }
+            | Effect::Chat { .. }
+            | Effect::SyncWorkflows { .. } => (None, None),
+        }
+    }
+
     /// What it does, in the words of a log line.
     pub fn name(&self) -> &'static str {
         match self {

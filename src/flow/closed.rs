@@ -48,16 +48,17 @@ pub(super) async fn end_runs(
 }
 
 async fn end_run(app: &App, job: &Job) -> StoreResult<()> {
-    tracing::info!(job.id = %job.id, issue.key = %job.issue.key, "The issue was closed; its run is ended.");
+    tracing::info!(job_id = %job.id, issue = %job.issue.key, team = %job.team, "The issue was closed; its run is ended.");
     let (id, policy, now) = (job.id.clone(), Policy::of(&app.config), app.now());
     let deed = Actor::service().did(Action::RunCancelled, &job.issue.key);
     let deed = deed.told(format!("the issue was closed; {}", dispatch::told(job)));
     let ended = app.store.write(move |tx| {
         let happened = commit::happen(tx, policy, &id, Event::IssueClosed, now)?;
-        match happened {
-            Happened::Advanced(_) => audit::append(tx, &deed, now),
-            Happened::Refused(..) | Happened::NoSuchJob => Ok(()),
+        if let Happened::Advanced(_) = happened {
+            audit::append(tx, &deed, now)?;
         }
+        Ok(happened)
     });
-    ended.await
+    commit::tell(&ended.await?, now);
+    Ok(())
 }

@@ -114,6 +114,26 @@ fn sum_up(tx: &WriteTx<'_>, job: &Job, used: Sum, now: Timestamp) -> StoreResult
     }
 }
 
+/// Says in the log that a run has ended, after the commit at `now` that ended it. One that ended badly
+/// is no fault of the service: its ticket is told.
+pub fn tell(happened: &Happened, now: Timestamp) {
+    let Happened::Advanced(job) = happened else {
+        return;
+    };
+    if job.finished_at != Some(now) {
+        return;
+    }
+    let (job_id, issue, team) = (&job.id, &job.issue.key, &job.team);
+    let (status, kind) = (job.state.status(), job.kind.as_str());
+    match &job.state {
+        JobState::Failed { .. } | JobState::TimedOut { .. } => {
+            let why = conclusion(job);
+            tracing::info!(%job_id, %issue, %team, status, kind, why, "The run ended badly.");
+        }
+        _ => tracing::info!(%job_id, %issue, %team, status, kind, "The run ended."),
+    }
+}
+
 /// Stores a job and everything that is owed because of it.
 fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> StoreResult<()> {
     let (job, owed) = (&next.job, &next.owed);

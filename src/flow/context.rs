@@ -46,6 +46,6 @@ async fn current(app: &App, job: &Job, plan: Vec<PlanComment>) -> Vec<String> {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer in time".to_owned(),
     };
-    tracing::warn!(job.id = %job.id, why, "The plan could not be read back; it is taken as it was posted.");
+    tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, why, "The plan could not be read back; it is taken as it was posted.");
     plan.into_iter().map(|comment| comment.body).collect()
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
 
 use crate::app::{App, Pace};
 use crate::crash::CrashPoint;
@@ -20,9 +21,9 @@ use crate::domain::effect::Effect;
 use crate::domain::ids::{JobId, TeamKey};
 use crate::domain::templates::SyncReport;
 use crate::domain::transition::{Cause, Event};
-use crate::store::StoreResult;
 use crate::store::outbox::{self, Errand, Retry};
 use crate::store::syncs::{self, Synced};
+use crate::store::{StoreResult, jobs};
 
 use super::act::{self, Acted, Failure};
 use super::commit::{self, Policy};
@@ -110,7 +111,7 @@ fn free(
         Ok((lane, delivered)) => {
             busy.remove(&lane);
             if let Err(error) = delivered {
-                tracing::error!(effect.lane = lane, %error, "An effect could not be noted.");
+                tracing::error!(lane, %error, "An effect could not be noted.");
             }
         }
         // Panics are caught inside; a task that was aborted belongs to a process that ends.
@@ -140,6 +141,37 @@ async fn deliver(app: &App, lane: &str, seq: u64) -> StoreResult<()> {
     else {
         return Ok(());
     };
+    let span = span(app, &errand);
+    perform(app, errand).instrument(span).await
+}
+
+/// What every line about an effect carries.
+fn span(app: &App, errand: &Errand) -> Span {
+    let (job, issue) = errand.effect.concerns();
+    // The job tells the rest; of an effect that names its issue alone, the issue's last job does.
+    let known = app.store.read(|tx| match (job, issue) {
+        (Some(job), _) => jobs::get(tx, job),
+        (None, Some(issue)) => Ok(jobs::of_issue(tx, &issue.id)?.pop()),
+        (None, None) => Ok(None),
+    });
+    let known = known.ok().flatten();
+    let team = match &errand.effect {
+        Effect::SyncWorkflows { team, .. } => Some(team),
+        _ => known.as_ref().map(|job| &job.team),
+    };
+    let of_job = known.as_ref().map(|job| &job.issue);
+    tracing::info_span!(
+        "effect",
+        effect = errand.effect.name(),
+        lane = errand.lane,
+        attempt = errand.attempts,
+        job_id = known.as_ref().map(|job| job.id.as_str()),
+        issue = issue.or(of_job).map(|issue| issue.key.as_str()),
+        team = team.map(TeamKey::as_str),
+    )
+}
+
+async fn perform(app: &App, errand: Errand) -> StoreResult<()> {
     let points = CrashPoints::of(&errand.effect);
     app.crash.reach(points.claimed);
     let acting =
@@ -167,7 +199,7 @@ fn broken_off(error: &str) -> Acted {
 
 async fn settle(app: &App, errand: Errand, acted: Acted) -> StoreResult<()> {
     let now = app.now();
-    tell(&errand, &acted);
+    tell(&acted);
     match acted {
         Acted::Done | Acted::Gone(_) => {
             app.store
@@ -189,9 +221,9 @@ async fn settle_told(app: &App, errand: Errand, job: JobId, event: Event) -> Sto
     };
     let settled = app.store.write(move |tx| {
         outbox::settle(tx, &errand, now)?;
-        commit::happen(tx, policy, &job, event.clone(), now).map(|_| ())
+        commit::happen(tx, policy, &job, event.clone(), now)
     });
-    settled.await?;
+    commit::tell(&settled.await?, now);
     if let Some(issue) = started {
         app.metrics.dispatched(&issue, now);
     }
@@ -241,6 +273,10 @@ async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreRes
             settle_synced(app, errand, team, Err(failure.error)).await
         }
         _ => {
+            tracing::error!(
+                error = failure.error,
+                "Given up; an operator may try it again."
+            );
             app.store
                 .write(move |tx| outbox::bury(tx, &errand, &failure.error, now))
                 .await
@@ -260,20 +296,12 @@ fn wait(pace: &Pace, attempts: u32, retry_after: Option<Duration>) -> Duration {
         .max(Duration::from_millis(50))
 }
 
-fn tell(errand: &Errand, acted: &Acted) {
-    let (effect, lane, attempt) = (errand.effect.name(), errand.lane.as_str(), errand.attempts);
+fn tell(acted: &Acted) {
     match acted {
-        Acted::Done | Acted::Told(..) | Acted::Synced(..) => {
-            tracing::info!(effect, effect.lane = lane, attempt, "Delivered.")
-        }
-        Acted::Gone(why) => tracing::warn!(
-            effect,
-            effect.lane = lane,
-            why,
-            "Dropped: what it would change is gone."
-        ),
-        Acted::Failed(Failure { error, .. }) => {
-            tracing::warn!(effect, effect.lane = lane, attempt, error, "Not delivered.");
+        Acted::Done | Acted::Told(..) | Acted::Synced(..) => tracing::info!("Delivered."),
+        Acted::Gone(why) => tracing::warn!(why, "Dropped: what it would change is gone."),
+        Acted::Failed(Failure { error, cause, .. }) => {
+            tracing::warn!(error, ?cause, "Not delivered.");
         }
     }
 }

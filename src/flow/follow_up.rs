@@ -203,7 +203,7 @@ async fn look(app: &App, pull: &PullId) -> StoreResult<()> {
         .write(move |tx| begin(tx, &handle, &place, &seen, now))
         .await?;
     if let Some(job) = begun {
-        tracing::info!(job.id = %job, repo = %pull.repo, pull = pull.number, "Reserved a run on a pull request.");
+        tracing::info!(job_id = %job, repo = %pull.repo, pull = pull.number, "Reserved a run on a pull request.");
     }
     Ok(())
 }

@@ -119,7 +119,7 @@ pub async fn trigger(app: &App, asked: Asked) -> Result<Granted, GapFillError> {
     match (reserved, unclear) {
         (Ok(Granted::Waiting), _) => Ok(Granted::Waiting),
         (Ok(Granted::Started(job)), _) => {
-            tracing::info!(job.id = %job, issue.key = %key, "Reserved a run on a pull request.");
+            tracing::info!(job_id = %job, issue = %key, "Reserved a run on a pull request.");
             app.crash.reach(CrashPoint::Reserved);
             started(app, &job).await.map(Granted::Started)
         }
@@ -169,7 +169,7 @@ async fn look_up(
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("{} did not answer in time", account.name()),
     };
-    tracing::warn!(account = account.name(), issue.key = %key, why, "An issue could not be looked up.");
+    tracing::warn!(account = account.name(), issue = %key, why, "An issue could not be looked up.");
     Err(format!("the issue could not be looked up: {why}"))
 }
 

@@ -274,15 +274,15 @@ async fn note(
                     let Some(job) = dispatch::reserve(tx, &handle, &plan, now)? else {
                         continue;
                     };
-                    reserved.push((job, issue.issue.key.clone()));
+                    reserved.push((job, issue.issue.key.clone(), issue.team.clone()));
                 }
                 ledger::record(tx, &issue.issue, decision)?;
             }
             Ok(reserved)
         })
         .await?;
-    for (job, issue) in &reserved {
-        tracing::info!(job.id = %job, issue.key = %issue, "Reserved a run.");
+    for (job, issue, team) in &reserved {
+        tracing::info!(job_id = %job, %issue, %team, "Reserved a run.");
     }
     if !reserved.is_empty() {
         app.crash.reach(CrashPoint::Reserved);

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::domain::audit::{Action as Did, Actor};
 use crate::domain::comments;
 use crate::domain::effect::Effect;
-use crate::domain::ids::{IssueId, IssueKey, JobId};
+use crate::domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
 use crate::domain::machine::{Machine, MachineRef};
@@ -167,7 +167,7 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
         app.config.reaper.alert_threshold.unwrap_or(u32::MAX),
     );
     for (machine, rule) in &doomed {
-        tracing::info!(machine.id = machine.id, job.id = %machine.stamps.job, rule = rule.as_str(), dry_run = badge == Badge::DryRun, "A machine is to be destroyed.");
+        tracing::info!(machine_id = machine.id, job_id = %machine.stamps.job, issue = machine.stamps.issue.as_ref().map(IssueKey::as_str), team = machine.stamps.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = badge == Badge::DryRun, "A machine is to be destroyed.");
     }
     let rules: Vec<Rule> = doomed.iter().map(|(_, rule)| *rule).collect();
     let write = app.store.write(move |tx| {
@@ -285,7 +285,7 @@ pub async fn destroy_session(
             audit::append(tx, &deed, now)?;
             commit::happen(tx, policy, &job.id, event.clone(), now)
         });
-        told.await?;
+        commit::tell(&told.await?, now);
         return Ok(waited(app, id, owed_before, patience).await);
     }
     let sweep = match look(app).await {

@@ -57,20 +57,21 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
             let event = Event::ResultReported {
                 report: report.clone(),
             };
-            if let Happened::Refused(job, _) = commit::happen(tx, policy, &id, event, now)? {
-                commit::add_late(tx, &job, &report, now)?;
+            let happened = commit::happen(tx, policy, &id, event, now)?;
+            if let Happened::Refused(job, _) = &happened {
+                commit::add_late(tx, job, &report, now)?;
             }
             if let Some(patch) = &report.patch {
                 patches::put(tx, &id, patch)?;
             }
-            Ok(Ok(()))
+            Ok(Ok(happened))
         })
         .await?;
-    if taken.is_ok() {
-        tracing::info!(job.id = %job, "The run reported its result.");
-        app.crash.reach(CrashPoint::ResultStored);
-    }
-    taken
+    let happened = taken?;
+    tracing::info!(job_id = %job, "The run reported its result.");
+    commit::tell(&happened, now);
+    app.crash.reach(CrashPoint::ResultStored);
+    Ok(())
 }
 
 /// Takes one step of a run. Steps are kept even when the job has ended.

@@ -57,7 +57,7 @@ pub async fn tell(
     });
     let told = told.await?;
     if let Some(job) = &told {
-        tracing::info!(job.id = %job, event = event.name(), "The session told how far it is.");
+        tracing::info!(job_id = %job, event = event.name(), "The session told how far it is.");
     }
     Ok(told.is_some())
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
+use tracing::Instrument;
 
 use crate::app::Pulse;
 use crate::store::StoreError;
@@ -56,8 +57,9 @@ pub(super) async fn repeat<F>(
     while !stop.is_given() {
         let began = Instant::now();
         pulse.promise(name, CYCLE_DEADLINE + GRACE);
+        let span = tracing::info_span!("cycle", task = name);
         let cycle = AssertUnwindSafe(tokio::time::timeout(CYCLE_DEADLINE, work())).catch_unwind();
-        match cycle.await {
+        match cycle.instrument(span).await {
             Ok(Ok(Ok(()))) => tracing::debug!(
                 task = name,
                 duration_ms = began.elapsed().as_millis() as u64,

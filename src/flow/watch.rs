@@ -94,7 +94,7 @@ async fn missed(app: &App, github: &GitHub, job: &Job) -> Option<Event> {
             pull: opened_pull(app, github, job).await?,
         }),
         Err(error) => {
-            tracing::warn!(job.id = %job.id, %error, "The run could not be looked up.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The run could not be looked up.");
             None
         }
     }
@@ -134,7 +134,7 @@ async fn opened_pull(app: &App, github: &GitHub, job: &Job) -> Option<Option<(Pu
     match github.open_pull(&job.repo, &job.branch).await {
         Ok(pull) => Some(pull.map(left_behind)),
         Err(error) => {
-            tracing::warn!(job.id = %job.id, %error, "The run's pull request could not be looked up.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The run's pull request could not be looked up.");
             None
         }
     }
@@ -152,8 +152,9 @@ fn left_behind(pull: Pull) -> (PullRef, Draft) {
 
 async fn happen(app: &App, job: &Job, event: Event) -> StoreResult<()> {
     let (id, policy, now) = (job.id.clone(), Policy::of(&app.config), app.now());
-    app.store
-        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now))
-        .await
-        .map(|_| ())
+    let happened = app
+        .store
+        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now));
+    commit::tell(&happened.await?, now);
+    Ok(())
 }

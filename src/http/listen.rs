@@ -19,6 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tracing::Instrument;
+use tracing::field::Empty;
 use warp::filters::BoxedFilter;
 use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
@@ -164,8 +165,7 @@ where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let span =
-        tracing::info_span!("request", method = %request.method(), path = request.uri().path());
+    let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
         // The answer to HEAD is that to GET; the connection leaves its body out.

@@ -27,6 +27,7 @@ use warp::{Filter, reject};
 use super::error::{AdminFault, ApiError, RunnerFault};
 use crate::app::App;
 use crate::domain::audit::Actor;
+use crate::domain::ids::JobId;
 use crate::keys::admin_token;
 use crate::keys::run_token::{Audience, RunClaims};
 use crate::keys::signature::bearer;
@@ -248,9 +249,17 @@ pub fn run_token(app: &App, audience: Audience) -> BoxedFilter<(RunClaims,)> {
     authorization()
         .and_then(move |header: Option<String>| {
             let claims = run_claims(&app, header.as_deref(), audience);
+            if let Ok(claims) = &claims {
+                about_job(&claims.job);
+            }
             ready(claims.map_err(|fault| Rejection::from(ApiError::from(fault))))
         })
         .boxed()
+}
+
+/// Every line about this request names the job that it is for.
+pub fn about_job(job: &JobId) {
+    tracing::Span::current().record("job_id", job.as_str());
 }
 
 /// Checks a run's Authorization header.

@@ -11,8 +11,8 @@ use warp::{Filter, path};
 
 use super::error::{AdminFault, ApiError};
 use super::parts::{
-    ADMIN_BODY, ApiResult, RUNNER_BODY, Routes, authorization, body, json, method, ok, one_of,
-    only, run_claims, with,
+    ADMIN_BODY, ApiResult, RUNNER_BODY, Routes, about_job, authorization, body, json, method, ok,
+    one_of, only, run_claims, with,
 };
 use crate::app::App;
 use crate::domain::job::{Job, JobKind};
@@ -70,6 +70,7 @@ async fn issue_token(header: Option<String>, body: Bytes, app: App) -> ApiResult
         return Err(AdminFault::NonceAndOwnerRequired.into());
     };
     let job = session_job(&app, nonce, claims)?.ok_or(AdminFault::NonceUnknown)?;
+    about_job(&job.id);
     if !job.repo.owner.eq_ignore_ascii_case(owner) {
         return Err(AdminFault::OwnerMismatch.into());
     }
@@ -110,6 +111,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
     let step = Step::parse(body.get("step")).map_err(AdminFault::Step)?;
     let job = app.store.read(|tx| session::job_of(tx, nonce));
     let job = job.map_err(not_stored)?.ok_or(AdminFault::NonceUnknown)?;
+    about_job(&job.id);
     let report = ProgressReport {
         step,
         run_id: None,
@@ -143,7 +145,7 @@ async fn repo_token(app: &App, job: &Job) -> ApiResult {
         JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoPurpose::Change,
     };
     let issued = github.repo_token(&job.repo, purpose).await.map_err(|error| {
-        tracing::warn!(job.id = %job.id, repo = %job.repo, %error, "A run got no repository token.");
+        tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "A run got no repository token.");
         AdminFault::TokenFailed
     })?;
     let token: Value = json!({

@@ -16,6 +16,9 @@ use super::url_encoded;
 /// What stands where a secret stood.
 pub const MARK: &str = "[redacted]";
 
+/// How often may a secret be escaped on its way into a line, and still be known?
+const NESTED: usize = 4;
+
 /// How many characters of a vendor's words do we keep?
 const EXCERPT_CHARS: usize = 500;
 
@@ -256,18 +259,27 @@ fn forms(secret: &str) -> Vec<String> {
         secret.to_owned(),
         HEXLOWER.encode(secret.as_bytes()),
         url_encoded(secret),
-        // What a shell or JSON makes of line breaks and quotes.
-        serde_json::Value::from(secret)
-            .to_string()
-            .trim_matches('"')
-            .to_owned(),
     ];
+    // What a shell or JSON makes of line breaks and quotes, and JSON of JSON: a vendor's answer in a
+    // line of the log.
+    let mut escaped = secret.to_owned();
+    for _ in 0..NESTED {
+        escaped = in_json(&escaped);
+        forms.push(escaped.clone());
+    }
     for shift in 0..3 {
         forms.push(base64_core(secret, shift, &BASE64));
         forms.push(base64_core(secret, shift, &BASE64URL));
     }
     forms.retain(|form| form.len() >= SHORTEST_SECRET);
     forms
+}
+
+/// A text as it stands between the quotes of a JSON string.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    let inner = quoted.get(1..quoted.len() - 1);
+    inner.unwrap_or_default().to_owned()
 }
 
 /// The part of the base64 of a longer text that depends on the secret only, when the secret

@@ -54,6 +54,7 @@ mod webhooks;
 mod admin_reads;
 mod audit;
 mod auth;
+mod logs;
 mod mappings;
 mod metrics;
 mod progress_load;

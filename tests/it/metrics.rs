@@ -239,11 +239,32 @@ async fn a_strict_reader_reads_it_and_finds_what_happened() {
         commits >= 3.0 && memory > 1e6 && bytes > 1e3,
         "{commits} {memory} {bytes}"
     );
+    for file in ["dashboard.json", "alerts.yml"] {
+        let asked = series_in(&format!("packaging/prometheus/{file}"));
+        assert!(asked.len() > 5, "{file}");
+        for name in asked {
+            assert!(page.kinds.contains_key(&name), "{file} asks for {name}");
+        }
+    }
     assert!(
         page.samples
             .keys()
             .all(|series| !series.contains("wp-login") && !series.contains("A1"))
     );
+}
+
+/// The families that a file asks Prometheus for.
+fn series_in(file: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours =
+        words.filter(|word| word.starts_with("agent_implement_") || word.starts_with("process_"));
+    let family = |word: &str| {
+        let parts = ["_bucket", "_count", "_sum"];
+        let part = parts.iter().find_map(|part| word.strip_suffix(part));
+        part.unwrap_or(word).to_owned()
+    };
+    ours.map(family).collect()
 }
 
 #[tokio::test]

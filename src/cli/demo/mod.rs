@@ -106,8 +106,7 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ..config(dir, &town, &keepsake, port)
     };
     let redactor = Redactor::new(config.secrets());
-    let logs = config.data_dir.join("logs");
-    let _logging = logging::start(&arguments.log_level, config.log_format, &logs, &redactor)?;
+    let _logging = logging::start(&config, &arguments.log_level, &redactor)?;
     let store = Store::open(&config.data_dir)?;
     let setting = Setting {
         pace: quick(),

@@ -72,7 +72,7 @@ async fn over(app: &App, job: &Job, machine: &Machine) -> Option<Event> {
     let inspected = match app.sessions.inspect(&machine.reference()).await {
         Ok(inspected) => inspected,
         Err(error) => {
-            tracing::warn!(job.id = %job.id, %error, "The machine could not be looked at.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The machine could not be looked at.");
             return None;
         }
     };
@@ -95,7 +95,7 @@ async fn missed(app: &App, job: &Job) -> Option<Event> {
         Ok(None) => ended(app, job, run, MACHINE_GONE.to_owned()).await,
         Ok(Some(_)) => None,
         Err(error) => {
-            tracing::warn!(job.id = %job.id, %error, "The machine could not be looked up.");
+            tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The machine could not be looked up.");
             None
         }
     }

@@ -1,0 +1,199 @@
+//! Logs: to standard error and to daily files, never with a secret in them.
+
+use std::io::{self, IsTerminal, Write};
+
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::fmt::{self, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::clock::Clock;
+use crate::config::{Config, LogFormat};
+use crate::wire::Redactor;
+
+mod files;
+
+use files::{DayFiles, MAX_BYTES};
+
+/// What a log line is passed through before anybody can read it.
+#[derive(Clone)]
+struct Redacted<W> {
+    to: W,
+    redactor: Redactor,
+}
+
+impl<'a, W> MakeWriter<'a> for Redacted<W>
+where
+    W: MakeWriter<'a>,
+{
+    type Writer = RedactedWriter<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        RedactedWriter {
+            to: self.to.make_writer(),
+            redactor: self.redactor.clone(),
+        }
+    }
+}
+
+/// A subscriber writes each event whole, so no secret is split between two writes.
+struct RedactedWriter<W> {
+    to: W,
+    redactor: Redactor,
+}
+
+impl<W: Write> Write for RedactedWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(bytes);
+        self.to.write_all(self.redactor.redact(&line).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Starts logging at a level, to standard error and to the files that the configuration asks for; the
+/// guard must live as long as the process logs to its files.
+///
+/// # Errors
+/// When the log folder cannot be written.
+pub fn start(
+    config: &Config,
+    level: &str,
+    redactor: &Redactor,
+) -> anyhow::Result<Option<WorkerGuard>> {
+    let redacted_stderr = Redacted {
+        to: io::stderr,
+        redactor: redactor.clone(),
+    };
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(redacted_stderr);
+    let to_stderr = match config.log_format {
+        LogFormat::Json => as_json(to_stderr).boxed(),
+        LogFormat::Text => to_stderr.with_target(false).boxed(),
+    };
+    let (files, guard) = files(config)?.unzip();
+    let to_files = files.map(|to| {
+        let redactor = redactor.clone();
+        as_json(tracing_subscriber::fmt::layer()).with_writer(Redacted { to, redactor })
+    });
+    tracing_subscriber::registry()
+        .with(EnvFilter::try_new(level)?)
+        .with(to_stderr)
+        .with(to_files)
+        .init();
+    Ok(guard)
+}
+
+/// One flat object a line. The spans around it stand in a list, the outermost first.
+fn as_json<S, N, W>(layer: fmt::Layer<S, N, fmt::format::Format, W>) -> JsonLayer<S, W>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    layer.json().flatten_event(true).with_current_span(false)
+}
+
+type JsonLayer<S, W> = fmt::Layer<S, JsonFields, fmt::format::Format<fmt::format::Json>, W>;
+
+/// None where no files are wanted.
+fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> {
+    if config.log_keep_days == 0 {
+        return Ok(None);
+    }
+    let dir = config.data_dir.join("logs");
+    std::fs::create_dir_all(&dir)?;
+    let now = || Clock::Machine.now();
+    let files = DayFiles::start(&dir, config.log_keep_days, MAX_BYTES, now)?;
+    Ok(Some(tracing_appender::non_blocking(files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_passes_into_a_line() {
+        let mut kept = Vec::new();
+        let redactor = Redactor::new(["topsecret-value"]);
+        let mut writer = RedactedWriter {
+            to: &mut kept,
+            redactor,
+        };
+        writer.write_all(b"calling with topsecret-value\n").unwrap();
+        let line = String::from_utf8(kept).unwrap();
+        assert!(
+            line.starts_with("calling with ") && !line.contains("topsecret"),
+            "{line}"
+        );
+    }
+
+    /// What a JSON line makes of quotes and line breaks hides no secret, however often it is nested.
+    #[test]
+    fn an_escaped_secret_does_not_pass_either() {
+        let pem = format!(
+            "-----BEGIN {0} KEY-----\nMIIEsecretsecret\nbodybodybody\n-----END {0} KEY-----\n",
+            "PRIVATE"
+        );
+        let quoted = "pass\"word\nof two\tlines\\here";
+        let redactor = Redactor::new([pem.as_str(), quoted]);
+        let kept = Kept::default();
+        let to = Redacted {
+            to: kept.clone(),
+            redactor,
+        };
+        let layer = as_json(tracing_subscriber::fmt::layer()).with_writer(to);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            for secret in [pem.as_str(), quoted] {
+                let span = tracing::info_span!("request", secret);
+                let nested = serde_json::json!({ "given": secret }).to_string();
+                span.in_scope(|| {
+                    tracing::info!(error = %secret, "displayed: {secret}");
+                    tracing::info!(error = ?secret, "debugged: {secret:?}");
+                    tracing::info!(body = %nested, "nested");
+                    tracing::info!(body = ?nested, "nested twice");
+                });
+            }
+        });
+        let lines = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(lines.lines().count(), 8);
+        for part in ["secretsecret", "bodybody", "pass", "word", "of two", "here"] {
+            assert!(!lines.contains(part), "{part} in {lines}");
+        }
+        for line in lines.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["spans"][0]["name"], "request", "{line}");
+            assert!(line["message"].is_string(), "{line}");
+        }
+    }
+
+    /// Keeps what is written to it.
+    #[derive(Clone, Default)]
+    struct Kept(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Kept {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+}
