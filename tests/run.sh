@@ -151,11 +151,22 @@ lint_scripts() {
     fi
 }
 
+# The description of the API: as a public validator sees it, and as a fuzzer finds it kept.
+check_api() {
+    say "API"
+    . tests/fuzz/tools.sh
+    install_api_tools || return 0
+    cargo run --quiet -- openapi >target/openapi.json
+    "$api_tools/openapi-spec-validator" target/openapi.json
+    bash tests/fuzz_api.sh
+}
+
 need git git
 need cc gcc
 need bash bash
 need jq jq
 need curl curl
+need openssl openssl
 prepare_contracts
 prepare_engine
 prepare_browser
@@ -175,6 +186,8 @@ cargo clippy --all-targets --quiet -- -D warnings
 say "tests"
 # Stories wait for processes more than they compute.
 RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" cargo test --quiet
+
+check_api
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --no-deps --quiet --document-private-items

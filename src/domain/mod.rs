@@ -34,6 +34,7 @@ pub mod branch;
 pub mod caps;
 pub mod feedback;
 pub mod image;
+pub mod number;
 pub mod reviewers;
 pub mod secret;
 pub mod secrets;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::comments;
 use super::job::PullRef;
+use super::number::whole;
 
 /// Longest name that a session may give an event, in bytes.
 const MAX_ID: usize = 64;
@@ -126,7 +127,7 @@ fn pull(body: &Value) -> Option<PullRef> {
     let read = PullRef::from_url(url).filter(|_| is_web && is_plain)?;
     match &body["prNumber"] {
         Value::Null => Some(read),
-        number => (number.as_u64() == Some(read.number)).then_some(read),
+        number => (whole(number) == Some(read.number)).then_some(read),
     }
 }
 
@@ -144,6 +145,10 @@ mod tests {
             ),
             (
                 json!({"event": "implementation_complete", "prNumber": 7, "prUrl": url}),
+                format!("Finished. PR #7 opened: {url}"),
+            ),
+            (
+                json!({"event": "implementation_complete", "prNumber": 7.0, "prUrl": url}),
                 format!("Finished. PR #7 opened: {url}"),
             ),
             (

@@ -18,6 +18,7 @@ use super::parts::{
     ADMIN_BODY, ApiResult, Routes, authorization, body, json, method, ok, one_of, only, with,
 };
 use crate::app::App;
+use crate::domain::number::whole;
 use crate::flow::gap_fill::{self, Asked, Granted};
 use crate::keys::signature::bearer_equals;
 
@@ -72,7 +73,7 @@ async fn fill_gap(body: Bytes, app: App) -> ApiResult {
 /// started than was asked for.
 fn asked(body: &Value) -> Option<Asked> {
     let issue = body["issueKey"].as_str()?.trim();
-    let pull = body["prNumber"].as_u64().filter(|number| *number > 0)?;
+    let pull = whole(&body["prNumber"]).filter(|number| *number > 0)?;
     let instruction = match &body["instruction"] {
         Value::Null => None,
         given => Some(given.as_str()?.to_owned()),

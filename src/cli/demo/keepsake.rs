@@ -19,6 +19,9 @@ pub(super) struct Keepsake {
     pub tracker: Tracker,
     pub access_code: String,
     pub token_secret: String,
+    /// What webhooks are signed with, and what a trigger shows. Older demos have none.
+    #[serde(default)]
+    pub hook_secret: Option<String>,
     /// 0 as long as none was taken.
     pub port: u16,
 }
@@ -51,6 +54,7 @@ impl Keepsake {
             tracker,
             access_code: random()?.expose().chars().take(10).collect(),
             token_secret: random()?.expose().to_owned(),
+            hook_secret: Some(random()?.expose().to_owned()),
             port: 0,
         })
     }

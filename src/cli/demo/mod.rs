@@ -198,6 +198,7 @@ fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
 
 fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
     let address = format!("http://127.0.0.1:{port}");
+    let hook_secret = keepsake.hook_secret.as_ref().map(Secret::new);
     Config {
         listen: ([127, 0, 0, 1], port).into(),
         data_dir: dir.join("data"),
@@ -206,10 +207,10 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         poll_interval: Duration::from_secs(1),
         callback_base_url: Some(address),
         runner_token_secret: Some(Secret::new(&keepsake.token_secret)),
-        scm_webhook_secret: None,
+        scm_webhook_secret: hook_secret.clone(),
         linear_webhook_secret: None,
         jira_webhook_secret: None,
-        gap_fill_trigger_secret: None,
+        gap_fill_trigger_secret: hook_secret,
         linear: (keepsake.tracker == Tracker::Linear).then(|| linear(town)),
         jira: (keepsake.tracker == Tracker::Jira).then(|| jira(town)),
         github: Some(GitHub {

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::error::{Checked, MappingError};
 use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
-use crate::domain::branch;
 use crate::domain::issue::System;
 use crate::domain::usage::MicroUsd;
+use crate::domain::{branch, number};
 
 /// Longest name of anything. The host allows 39 for an account and 100 for a repository.
 const MAX_NAME: usize = 100;
@@ -173,7 +173,8 @@ impl Fields {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
-        match whole(value).filter(|count| *count >= least) {
+        let count = number::whole(value).and_then(|count| u32::try_from(count).ok());
+        match count.filter(|count| *count >= least) {
             Some(count) => Ok(Some(count)),
             None => Err(otherwise),
         }
@@ -248,16 +249,6 @@ fn words(value: &Value) -> Option<&str> {
         .as_str()
         .map(str::trim)
         .filter(|text| !text.is_empty())
-}
-
-/// A whole number; `3.0` is one, as it is in the language of most who send it.
-fn whole(value: &Value) -> Option<u32> {
-    let exact = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    exact.or_else(|| {
-        let number = value.as_f64()?;
-        let is_whole = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-        is_whole.then_some(number as u32)
-    })
 }
 
 /// Whether a text is a short name that begins with a letter or digit and has only such characters.
