@@ -28,7 +28,7 @@ pub struct Options {
     /// Milliseconds between two polls of the ticketing systems; at least 1000.
     #[arg(long, env = "POLL_INTERVAL_MS", default_value = "60000")]
     pub poll_interval_ms: String,
-    /// Address under which runs reach this service, such as https://agents.example.com. Unset means
+    /// Address under which runs reach this service, such as `https://agents.example.com`. Unset means
     /// that runs cannot report.
     #[arg(long, env = "RUNNER_CALLBACK_BASE_URL")]
     pub runner_callback_base_url: Option<String>,
@@ -94,7 +94,7 @@ pub struct Options {
     /// Base address of Linear's API.
     #[arg(long, env = "LINEAR_API_URL", default_value = "https://api.linear.app")]
     pub linear_api_url: String,
-    /// Address of the Jira site, such as https://example.atlassian.net.
+    /// Address of the Jira site, such as `https://example.atlassian.net`.
     #[arg(long, env = "JIRA_SITE_URL")]
     pub jira_site_url: Option<String>,
     /// Email address of the person whose API token JIRA_API_TOKEN is; not for OAuth tokens.
@@ -112,7 +112,7 @@ pub struct Options {
     #[arg(long, env = "JIRA_CLOUD_ID")]
     pub jira_cloud_id: Option<String>,
     /// Base address of Jira's API, where it is not the site or the cloud's gateway. An API token
-    /// with scopes needs the gateway: https://api.atlassian.com/ex/jira/<cloud id>.
+    /// with scopes needs the gateway: `https://api.atlassian.com/ex/jira/<cloud id>`.
     #[arg(long, env = "JIRA_API_URL")]
     pub jira_api_url: Option<String>,
     /// Id of the GitHub App that works on the target repositories. Without an App or GITHUB_TOKEN no
@@ -165,8 +165,8 @@ pub struct Options {
         default_value = "agent-implement-runner:local"
     )]
     pub local_runner_image: String,
-    /// The container engine: unix:///path or tcp://host:port. Unset means
-    /// unix:///var/run/docker.sock, where it is.
+    /// The container engine: `unix:///path` or `tcp://host:port`. Unset means
+    /// `unix:///var/run/docker.sock`, where it is.
     #[arg(long, env = "DOCKER_HOST")]
     pub docker_host: Option<String>,
     /// Anthropic API key that runs in machines and containers are handed; workflows have the repository's

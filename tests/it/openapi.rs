@@ -17,12 +17,19 @@ mod schema;
 use described::{DOCUMENT, resolved};
 
 /// Every route that can be switched on is.
-const SECRETS: [&str; 4] = [
+const SECRETS: [&str; 8] = [
+    "--linear-webhook-secret",
+    "linear secret",
+    "--jira-webhook-secret",
+    "jira secret",
     "--scm-webhook-secret",
     "webhook secret",
     "--gap-fill-trigger-secret",
     "trigger secret",
 ];
+
+/// The control socket alone has it.
+const NOT_ON_THE_NETWORK: &str = "/api/backup";
 
 async fn server() -> Server {
     Server::with(&[ALL_ON, &SECRETS].concat(), Store::in_memory().unwrap()).await
@@ -79,6 +86,7 @@ fn routes_of_the_source() -> BTreeSet<String> {
                 literal => literal.trim_matches('"'),
             });
             found.insert(format!("/{}", parts.collect::<Vec<_>>().join("/")));
+            found.remove(NOT_ON_THE_NETWORK);
         }
     }
     found
@@ -140,8 +148,10 @@ async fn who_must_show_something_is_refused_without_it() {
                 r#"[{"admin":[]}]"# => "Unauthorized",
                 r#"[{"resultToken":[]}]"# | r#"[{"progressToken":[]}]"# => "missing_bearer",
                 r#"[{"triggerSecret":[]}]"# => "unauthorized",
-                r#"[{"webhookSignature":[]}]"# => "Invalid signature",
-                r#"[]"# | r#"[{},{"progressToken":[]}]"# => {
+                r#"[{"webhookSignature":[]}]"#
+                | r#"[{"linearSignature":[]}]"#
+                | r#"[{"jiraSignature":[]}]"# => "Invalid signature",
+                r#"[]"# | r#"[{},{"progressToken":[]}]"# | r#"[{},{"metricsToken":[]}]"# => {
                     assert_ne!(told.status, 401, "{method} {path}");
                     continue;
                 }

@@ -20,7 +20,7 @@ use super::error::ApiError;
 use super::parts::{ApiResult, Routes, json_text, method, one_of, only};
 
 /// The parts, in the order in which they are joined.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 17] = [
     ("info.yml", include_str!("info.yml")),
     ("shared.yml", include_str!("shared.yml")),
     ("auth.yml", include_str!("auth.yml")),
@@ -34,6 +34,10 @@ const FILES: [(&str, &str); 13] = [
     ("ticketing_b.yml", include_str!("ticketing_b.yml")),
     ("runs.yml", include_str!("runs.yml")),
     ("hooks.yml", include_str!("hooks.yml")),
+    ("usage.yml", include_str!("usage.yml")),
+    ("audit.yml", include_str!("audit.yml")),
+    ("metrics.yml", include_str!("metrics.yml")),
+    ("ticketing_hooks.yml", include_str!("ticketing_hooks.yml")),
 ];
 
 /// What a path may hold beside its operations.

@@ -32,7 +32,7 @@ pub fn unknown_keywords(schema: &Value) -> Vec<String> {
 }
 
 /// The keywords that hold no schemas.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "$ref",
     "title",
     "description",
@@ -51,6 +51,7 @@ const KNOWN: [&str; 22] = [
     "maxItems",
     "minimum",
     "maximum",
+    "exclusiveMinimum",
     "minLength",
     "maxLength",
     "pattern",
@@ -105,7 +106,7 @@ impl Checker<'_> {
                 Some(items) => self.array(keyword, given, items, at),
                 None => Ok(()),
             },
-            "minimum" | "maximum" => match value.as_f64() {
+            "minimum" | "maximum" | "exclusiveMinimum" => match value.as_f64() {
                 Some(number) => must(bounded(keyword, number, given), value, given),
                 None => Ok(()),
             },
@@ -229,6 +230,7 @@ fn bounded(keyword: &str, number: f64, given: &Value) -> bool {
     let bound = given.as_f64().unwrap_or(f64::NAN);
     match keyword {
         "minimum" => number >= bound,
+        "exclusiveMinimum" => number > bound,
         _ => number <= bound,
     }
 }
