@@ -13,8 +13,10 @@ use warp::http::header::{CONTENT_TYPE, HeaderValue};
 use warp::reply::Reply;
 use warp::{Filter, path};
 
-use super::parts::{ApiResult, Routes, one_of, only, signed_in, with};
+use super::parts::{ApiResult, Routes, one_of, only, operator, signed_in, with};
 use crate::app::App;
+use crate::domain::audit::{Action, Actor};
+use crate::store::audit;
 
 /// How many chunks may wait for the reader?
 const BACKLOG: usize = 8;
@@ -29,6 +31,7 @@ pub fn routes(app: &App) -> Routes {
         backup
             .clone()
             .and(signed_in(app, Method::GET))
+            .and(operator(app))
             .and(with(app))
             .then(send)
             .boxed(),
@@ -38,7 +41,11 @@ pub fn routes(app: &App) -> Routes {
 
 /// The status is sent before the store is read to its end: what fails then breaks the answer off, and
 /// a copy without its end is known as such.
-async fn send(app: App) -> ApiResult {
+async fn send(by: Actor, app: App) -> ApiResult {
+    // It holds all there is: whoever takes it is noted before they have it.
+    let (deed, now) = (by.did(Action::BackupTaken, "store"), app.now());
+    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
+    noted.await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
     let reader = Handle::current();
     tokio::task::spawn_blocking(move || {

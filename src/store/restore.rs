@@ -202,6 +202,7 @@ impl Filler<'_> {
         type Numbered = (&'static str, u64);
         type Three = (&'static str, u64, &'static str);
         type Timed = (u64, &'static str);
+        type Words = (&'static str, &'static str, &'static str);
         match kind {
             _ if kind == shape::<&str>() => self.rows::<&str>(name),
             _ if kind == shape::<u64>() => self.rows::<u64>(name),
@@ -209,6 +210,7 @@ impl Filler<'_> {
             _ if kind == shape::<Numbered>() => self.rows::<Numbered>(name),
             _ if kind == shape::<Three>() => self.rows::<Three>(name),
             _ if kind == shape::<Timed>() => self.rows::<Timed>(name),
+            _ if kind == shape::<Words>() => self.rows::<Words>(name),
             _ => Err(BackupError::Unknown(format!("{name} by {kind}"))),
         }
     }

@@ -10,9 +10,11 @@ use agent_implement::domain::job::JobKind;
 use agent_implement::flow;
 use agent_implement::store::{FILE_NAME, Store, audit, dedup, outbox, parked, patches};
 use redb::{Database, ReadableTable, TableDefinition};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::{ALL_ON, Answer, START, Server, answer, job};
+use crate::process::{Service, ask, run};
 use crate::world::{Engine, Making, World};
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit-1");
@@ -425,7 +427,10 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
     let busy = verify(dir.path(), &[]);
     assert_eq!(busy.status.code(), Some(1));
     let said = String::from_utf8_lossy(&busy.stderr).into_owned();
-    assert!(said.contains("GET /api/audit/verify"), "{said}");
+    assert!(
+        said.contains("does not answer at its control socket"),
+        "{said}"
+    );
     server.stop().await.unwrap();
 
     let whole = format!("ok: 5 entries, head {head}");
@@ -456,6 +461,39 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
     let nowhere = dir.path().join("nowhere");
     assert_eq!(verify(&nowhere, &[]).status.code(), Some(1));
     assert!(!nowhere.exists(), "a look must not make a store");
+}
+
+/// A service that runs is asked; its owner is named as such, and a backup tells of its own taking.
+#[tokio::test]
+async fn the_command_line_asks_the_service_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("copy"));
+    let service = Service::start(&data, &[]);
+    let (polled, _) = ask(&data, Method::POST, "/api/poll", None).await;
+    assert_eq!(polled, 202);
+    let copy = file.to_str().unwrap();
+    let backup = run(&["backup", copy, "--data-dir", data.to_str().unwrap()]);
+    assert_eq!(backup.status.code(), Some(0), "{backup:?}");
+
+    let (_, entries) = ask(&data, Method::GET, "/api/audit", None).await;
+    let shown = |at: usize| (entries[at]["actor"].clone(), entries[at]["action"].clone());
+    assert_eq!(shown(0), (json!("owner"), json!("backup-taken")));
+    assert_eq!(shown(1), (json!("owner"), json!("poll-asked")));
+    let head = entries[0]["hash"].as_str().unwrap();
+    let whole = format!("ok: 2 entries, head {head}");
+    assert_eq!(told(&verify(&data, &[])), (Some(0), whole.clone()));
+    let older = entries[1]["hash"].as_str().unwrap();
+    assert_eq!(told(&verify(&data, &["--head", older])).0, Some(0));
+    let (code, said) = told(&verify(&data, &["--head", "beef"]));
+    assert!(code == Some(1) && said.contains("made anew"), "{said}");
+    assert_eq!(verify(&data, &["--head", "no hash"]).status.code(), Some(1));
+    service.kill();
+
+    let restored = dir.path().join("restored");
+    let there = restored.to_str().unwrap();
+    let done = run(&["restore", copy, "--data-dir", there]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!(told(&verify(&restored, &[])), (Some(0), whole));
 }
 
 /// From the ticket to the end of its machine: what the service did by itself, and what it was told.

@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::{ACCESS_CODE, TOKEN_SECRET, answer, config};
 use crate::contracts;
+use crate::process::Service;
 
 /// The workflows that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
@@ -36,7 +37,7 @@ pub const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.ym
 pub const COMMENT_TRIGGER: &str = include_str!("../../templates/workflows/comment-trigger.yml");
 
 /// How long may any one thing in a story take?
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The App's key that the town accepts and the service signs with. For tests only.
 pub fn app_key() -> String {
@@ -444,6 +445,13 @@ impl Asleep {
         let mut line = flags(&self.town, address, making);
         line.extend(["--data-dir".to_owned(), data]);
         line
+    }
+
+    /// Starts its service in a process of its own, which no run can reach.
+    pub fn started(&self, making: &Making) -> Service {
+        let flags = flags(&self.town, "http://127.0.0.1:9", making);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        Service::start(&self.dir.path().join("data"), &flags)
     }
 
     pub async fn awake(self, making: Making) -> World {

@@ -1,11 +1,9 @@
 //! Two hundred deliveries, each sent three times in any order, and `kill -9` in the middle of them.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_implement::domain::job::JobKind;
 use agent_implement::sandbox::Vendor;
@@ -13,26 +11,15 @@ use reqwest::Client;
 use serde_json::{Value, json};
 
 use super::{making, more, opened, still_world};
+use crate::process::Service;
 use crate::webhooks::signature;
-use crate::world::{Asleep, World};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
+use crate::world::{PATIENCE, World};
 
 const PULLS: usize = 10;
 const EACH: usize = 20;
 
 /// After how many answers does the service die?
 const DIES_AFTER: usize = 250;
-
-fn serve(world: &Asleep, port: u16) -> Child {
-    let address = format!("http://127.0.0.1:{port}");
-    let mut line = world.command_line(&address, &making());
-    line.extend(["--port".to_owned(), port.to_string()]);
-    let mut command = Command::new(PROGRAM);
-    command.arg("serve").args(line);
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
-    quiet.stderr(Stdio::null()).spawn().unwrap()
-}
 
 /// What the host would send, one for each thing that was said.
 fn say(world: &World, pulls: &[u64]) -> usize {
@@ -52,14 +39,15 @@ fn say(world: &World, pulls: &[u64]) -> usize {
 
 async fn deliver(
     client: &Client,
-    port: u16,
+    address: &Mutex<String>,
     (event, id, payload): &(String, String, Value),
 ) -> Value {
-    let url = format!("http://127.0.0.1:{port}/api/repo-host/webhook");
     let body = payload.to_string();
+    let began = Instant::now();
     loop {
+        let url = format!("{}/api/repo-host/webhook", address.lock().unwrap());
         let request = client
-            .post(&url)
+            .post(url)
             .header("x-github-event", event)
             .header("x-github-delivery", id)
             .header("x-hub-signature-256", signature(body.as_bytes()))
@@ -69,6 +57,7 @@ async fn deliver(
         {
             return answer.json().await.unwrap();
         }
+        assert!(began.elapsed() < PATIENCE, "{event} {id} is not taken");
         // It is down; the host's owner sends again what was not taken.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -97,24 +86,20 @@ async fn no_delivery_is_lost_or_counted_twice() {
     let world = world.asleep().await;
     // Nobody at the host answers meanwhile, so that nothing is found by looking.
     world.town.faults(Vendor::GitHub).outage(true);
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let service = Arc::new(Mutex::new(serve(&world, port)));
+    let service = world.started(&making());
+    let address = Arc::new(Mutex::new(service.address.clone()));
     let (queue, answered) = (Arc::new(Mutex::new(thrice)), Arc::new(AtomicUsize::new(0)));
     let queued = Arc::new(AtomicUsize::new(0));
     let client = Client::new();
     let mut senders = Vec::new();
     for _ in 0..8 {
         let (queue, answered, queued) = (queue.clone(), answered.clone(), queued.clone());
-        let client = client.clone();
+        let (client, address) = (client.clone(), address.clone());
         senders.push(tokio::spawn(async move {
             loop {
                 let next = queue.lock().unwrap().pop();
                 let Some(next) = next else { return Ok(()) };
-                let told = deliver(&client, port, &next).await;
+                let told = deliver(&client, &address, &next).await;
                 let is_new = told == json!({"queued": true});
                 let is_known = told["reason"] == "duplicate";
                 if !is_new && !is_known {
@@ -128,21 +113,17 @@ async fn no_delivery_is_lost_or_counted_twice() {
     while answered.load(Ordering::SeqCst) < DIES_AFTER {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let kill = |service: &Mutex<Child>| {
-        let mut service = service.lock().unwrap();
-        service.kill().unwrap();
-        service.wait().unwrap();
-    };
-    kill(&service);
+    service.kill();
     assert!(
         answered.load(Ordering::SeqCst) < 3 * count,
         "it died in the middle"
     );
-    *service.lock().unwrap() = serve(&world, port);
+    let service = world.started(&making());
+    address.lock().unwrap().clone_from(&service.address);
     for sender in senders {
         sender.await.unwrap().unwrap();
     }
-    kill(&service);
+    service.kill();
     let queued = queued.load(Ordering::SeqCst);
     assert!(queued <= count, "{queued} of {count} were told to be new");
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_implement::app::Sighted;
+use agent_implement::domain::audit::{self as deeds, Actor};
 use agent_implement::domain::decision::{Decision, Outcome, Reason};
 use agent_implement::domain::effect::{ChatMessage, Effect};
 use agent_implement::domain::ids::Repo;
@@ -22,7 +23,7 @@ use agent_implement::store::dedup::DedupEntry;
 use agent_implement::store::parked::Parked;
 use agent_implement::store::reaper::Action;
 use agent_implement::store::{
-    StoreResult, WriteTx, dedup, jobs, ledger, outbox, parked, reaper, steps,
+    StoreResult, WriteTx, audit, dedup, jobs, ledger, outbox, parked, reaper, steps,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -170,7 +171,9 @@ async fn fill(world: &World, words: &Words) {
         last_conclusion: "Nothing to commit: no file changes in the working tree".into(),
         parked_at: ago(5 * HOUR),
     };
+    let deed = Actor::webhook([words.name]).did(deeds::Action::RunDispatched, (words.title)(0));
     let stored = world.app.store.write(move |tx| {
+        audit::append(tx, &deed, now)?;
         for job in &jobs {
             jobs::put(tx, job)?;
         }

@@ -180,7 +180,7 @@ async fn hostile_text_is_text_everywhere() {
         ("sessions", "<b onclick=\"hacked=1\">m</b>"),
         ("reaper", "<b onclick=\"hacked=1\">m</b>"),
         ("steps", "<script>window.hacked=1</script>"),
-        ("audit", "👩‍👩‍👧‍👦"),
+        ("audit", "<script>window.hacked=1</script>"),
         ("customizations", "<b onclick=\"hacked=1\">m</b>"),
     ];
     for (panel, text) in titles {
