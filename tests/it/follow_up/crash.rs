@@ -11,7 +11,6 @@ use reqwest::Client;
 use serde_json::{Value, json};
 
 use super::{making, more, opened, still_world};
-use crate::process::Service;
 use crate::webhooks::signature;
 use crate::world::{PATIENCE, World};
 
