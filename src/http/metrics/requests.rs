@@ -56,6 +56,7 @@ pub const ROUTES: &[&str] = &[
     "/api/usage",
     "/api/audit",
     "/api/audit/verify",
+    "/api/openapi.json",
     "/api/backup",
     "/api/customizations",
     "/api/pipelines-steps",

@@ -75,6 +75,24 @@ impl Call<'_> {
         ok(self.workflow_shape(at, &file)?)
     }
 
+    /// Names and times; what they hold is told to runs alone.
+    pub fn list_secrets(&self, at: &Place<'_>) -> Answer {
+        let names = self.read(at, |repo| repo.secrets.keys().cloned().collect())?;
+        self.name_secrets(at, names)
+    }
+
+    pub fn name_secrets(&self, at: &Place<'_>, names: Vec<String>) -> Answer {
+        self.need(at, "secrets", "read")?;
+        let made = "2026-01-01T00:00:00Z";
+        let shapes = names
+            .into_iter()
+            .map(|name| json!({"name": name, "created_at": made, "updated_at": made}));
+        self.page(
+            shapes.collect(),
+            |total, items| json!({"total_count": total, "secrets": items}),
+        )
+    }
+
     pub fn dispatch(&self, at: &Place<'_>, asked: &str) -> Answer {
         self.need(at, "actions", "write")?;
         let file = self.workflow_file(at, asked)?;

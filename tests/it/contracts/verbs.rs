@@ -78,6 +78,10 @@ pub async fn ask_the_repository_host(world: &World) {
             one.repo_token(&repo, purpose).await.unwrap();
         }
     }
+    let named = plain.secret_names(&repo).await.unwrap();
+    assert_eq!(named, Some(vec!["ANTHROPIC_API_KEY".to_owned()]));
+    // The App has no right to it, and needs none.
+    assert_eq!(github.secret_names(&repo).await.unwrap(), None);
     let file = github.file(&repo, "README.md", "main").await.unwrap();
     assert_eq!(file.unwrap().text, "# Shop\n");
     let odd = github.file(&repo, "döcs/a b#c?.md", "main").await.unwrap();
@@ -417,6 +421,8 @@ pub async fn ask_jira(world: &World) {
         assert_eq!(options[0].value, "shop");
         forget.delete();
     }
+    let offered = jira.fields_of(&mapping).await.unwrap();
+    assert!(offered[1].contains("shop"), "{offered:?}");
     town.grant_admin();
     assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
 }
