@@ -200,8 +200,8 @@ async fn model_secret(app: &App, mapping: &Mapping) -> Option<Finding> {
         Some(names) if names.iter().any(is_key) => {
             Finding::ok(check, "the repository has a model key")
         }
-        Some(_) => Finding::warning(check, "neither the repository nor its organization has the secret ANTHROPIC_API_KEY")
-            .because("The agent in a CI run cannot ask its model.")
+        Some(_) => Finding::warning(check, "the repository has no secret ANTHROPIC_API_KEY of its own")
+            .because("Unless its organization shares one, the agent in a CI run cannot ask its model.")
             .mend("Add the secret ANTHROPIC_API_KEY to the repository (Settings, Secrets and variables, Actions)."),
     };
     Some(found.of(mapping.team_key.as_str()))

@@ -77,12 +77,8 @@ impl Call<'_> {
 
     /// Names and times; what they hold is told to runs alone.
     pub fn list_secrets(&self, at: &Place<'_>) -> Answer {
-        let names = self.read(at, |repo| repo.secrets.keys().cloned().collect())?;
-        self.name_secrets(at, names)
-    }
-
-    pub fn name_secrets(&self, at: &Place<'_>, names: Vec<String>) -> Answer {
         self.need(at, "secrets", "read")?;
+        let names: Vec<String> = self.read(at, |repo| repo.secrets.keys().cloned().collect())?;
         let made = "2026-01-01T00:00:00Z";
         let shapes = names
             .into_iter()

@@ -241,8 +241,6 @@ impl Call<'_> {
             ("GET", ["jobs", id]) => self.get_job(at, id),
             ("GET", ["jobs", id, "logs"]) => self.job_logs(at, id),
             ("GET", ["secrets"]) => self.list_secrets(at),
-            // No organization of this town has any.
-            ("GET", ["organization-secrets"]) => self.name_secrets(at, Vec::new()),
             _ => Err(not_found()),
         }
     }

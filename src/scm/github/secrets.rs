@@ -8,24 +8,21 @@ use crate::wire::{Request, VendorError};
 use super::GitHub;
 
 impl GitHub {
-    /// The names of the secrets that a repository's workflows get from the repository itself and from
-    /// its organization, the first hundred of each; none when we may not see them.
+    /// The names of a repository's own secrets for its workflows, the first hundred; none when we may not
+    /// see them. Those that its organization shares are not among them.
     ///
     /// # Errors
     /// When the host could not be asked.
     pub async fn secret_names(&self, repo: &Repo) -> Result<Option<Vec<String>>, VendorError> {
-        let mut names = Vec::new();
-        for list in ["secrets", "organization-secrets"] {
-            let url = self.repo_url(repo, &format!("/actions/{list}?per_page=100"));
-            let request = Request::get("reading the names of secrets", url);
-            let answer = self.send(repo, request.accept(403).accept(404)).await?;
-            if answer.status() != 200 {
-                return Ok(None);
-            }
-            let page: Page = answer.json()?;
-            names.extend(page.secrets.into_iter().map(|secret| secret.name));
+        let url = self.repo_url(repo, "/actions/secrets?per_page=100");
+        let request = Request::get("reading the names of secrets", url);
+        let answer = self.send(repo, request.accept(403).accept(404)).await?;
+        if answer.status() != 200 {
+            return Ok(None);
         }
-        Ok(Some(names))
+        let page: Page = answer.json()?;
+        let names = page.secrets.into_iter().map(|secret| secret.name);
+        Ok(Some(names.collect()))
     }
 }
 
