@@ -6,6 +6,7 @@
 
 mod admin;
 mod backup;
+mod body;
 mod control;
 mod error;
 mod events;

@@ -8,10 +8,8 @@ use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use futures_util::{Stream, StreamExt, pin_mut};
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 use warp::filters::BoxedFilter;
@@ -24,6 +22,7 @@ use warp::reject::Rejection;
 use warp::reply::{Reply, Response};
 use warp::{Filter, reject};
 
+pub use super::body::{ADMIN_BODY, RUNNER_BODY, WEBHOOK_BODY, body};
 use super::error::{AdminFault, ApiError, RunnerFault};
 use crate::app::App;
 use crate::domain::audit::Actor;
@@ -38,21 +37,6 @@ pub type ApiResult = Result<Response, ApiError>;
 
 /// One route or many.
 pub type Routes = BoxedFilter<(ApiResult,)>;
-
-/// Largest body of an admin route.
-pub const ADMIN_BODY: usize = 64 << 10;
-
-/// Largest body of a run's report.
-pub const RUNNER_BODY: usize = 1 << 20;
-
-/// Largest body of a webhook; the host sends no more.
-pub const WEBHOOK_BODY: usize = 25 << 20;
-
-/// How much beyond its limit is a body read, so that its sender gets to see the refusal?
-const DRAINED: usize = 8 << 20;
-
-/// How long may a body take to arrive?
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The other end of the connection. The listener says who it is; nothing in a request can.
 #[derive(Debug, Clone, Copy)]
@@ -166,41 +150,6 @@ pub fn form_field(body: &[u8], name: &str) -> Option<Vec<u8>> {
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })
         .collect();
     percent_decoded(&spaced)
-}
-
-/// The whole body; 413 beyond `limit` bytes, with or without a length in its head.
-pub fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
-    warp::body::stream()
-        .and_then(move |stream| async move {
-            match tokio::time::timeout(BODY_TIMEOUT, collect(stream, limit)).await {
-                Ok(collected) => collected.map_err(Rejection::from),
-                Err(_) => Err(ApiError::too_slow().into()),
-            }
-        })
-        .boxed()
-}
-
-async fn collect(
-    stream: impl Stream<Item = Result<impl Buf, warp::Error>>,
-    limit: usize,
-) -> Result<Bytes, ApiError> {
-    pin_mut!(stream);
-    let mut kept = Vec::new();
-    let mut length = 0_usize;
-    while let Some(chunk) = stream.next().await {
-        let mut chunk = chunk.map_err(|_| ApiError::cut_off())?;
-        length += chunk.remaining();
-        if length > limit + DRAINED {
-            break;
-        }
-        if length <= limit {
-            kept.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
-        }
-    }
-    if length > limit {
-        return Err(ApiError::too_large(limit));
-    }
-    Ok(kept.into())
 }
 
 /// Reads a body as JSON; None when it is none.

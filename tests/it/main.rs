@@ -11,6 +11,7 @@ mod ticket;
 mod world;
 
 mod agents;
+mod attack;
 mod backup;
 mod blockers;
 mod budget;

@@ -47,7 +47,7 @@ pub fn signature(body: &[u8]) -> String {
     format!("sha256={}", sign(body, &Secret::new(SECRET)))
 }
 
-fn flags() -> Vec<&'static str> {
+pub fn flags() -> Vec<&'static str> {
     let admin = ["--admin-access-code", ACCESS_CODE];
     [admin, ["--scm-webhook-secret", SECRET]].concat()
 }
@@ -72,7 +72,7 @@ async fn post(server: &Server, body: impl Into<Vec<u8>>, headers: &[(&str, &str)
 }
 
 /// Sends a payload under a delivery id of its own.
-async fn send(server: &Server, event: &str, payload: &Value) -> Value {
+pub async fn send(server: &Server, event: &str, payload: &Value) -> Value {
     let id = format!("{:x}", fastrand::u128(..));
     let headers = [("x-github-event", event), ("x-github-delivery", &id)];
     let told = post(server, payload.to_string(), &headers).await;

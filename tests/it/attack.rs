@@ -1,0 +1,346 @@
+//! What strangers may try at the door, and what they get: the documented answer, within bounded memory.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use agent_implement::domain::job::{JobKind, JobState};
+use agent_implement::keys::admin_token;
+use agent_implement::keys::run_token::Audience;
+use agent_implement::store::Store;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::api::{ALL_ON, Server, TOKEN_SECRET, job, raw};
+use crate::process::{Service, client};
+use crate::webhooks::{self, signature};
+
+/// How long may a head or a body take? The service's own bound, and what a busy machine adds.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// A server to which runs report and hosts send webhooks.
+async fn listening() -> Server {
+    let flags = [ALL_ON, &WEBHOOK_SECRET].concat();
+    Server::with(&flags, Store::in_memory().unwrap()).await
+}
+
+fn first_line(told: &str) -> &str {
+    told.lines().next().unwrap_or_default()
+}
+
+/// Heads beyond any measure are refused, and the next request is answered as ever.
+#[tokio::test]
+async fn heads_beyond_measure_are_refused() {
+    let server = Server::start().await;
+    let many: String = (0..300).map(|n| format!("x-{n}: y\r\n")).collect();
+    let heads = [
+        (format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n"), "431"),
+        (
+            format!(
+                "GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n",
+                "y".repeat(1 << 20)
+            ),
+            "431",
+        ),
+        (
+            format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(100_000)),
+            "414",
+        ),
+        (
+            "GET / HTTP/1.1\r\nhost: a\r\nbad header\r\n\r\n".to_owned(),
+            "400",
+        ),
+        ("\u{1}\u{2}\u{3} / HTTP/1.1\r\n\r\n".to_owned(), "400"),
+        (
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello"
+                .to_owned(),
+            "400",
+        ),
+    ];
+    for (head, status) in heads {
+        let told = raw(server.address, head.as_bytes()).await;
+        let line = first_line(&told);
+        assert!(
+            line.starts_with(&format!("HTTP/1.1 {status}")),
+            "{line} to {:.60}",
+            head
+        );
+    }
+    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    server.stop().await.unwrap();
+}
+
+/// JSON that is deeper than any stack: refused in the words of each route.
+#[tokio::test]
+async fn deep_json_is_refused_in_the_words_of_each_route() {
+    let server = listening().await;
+    let running = job("01A", JobKind::Implementation);
+    server.put_job(&running).await;
+    let admin = server.signed_in().await;
+    let result = server.run_token(&running, Audience::Result);
+    let progress = server.run_token(&running, Audience::Progress);
+    let deep = "[".repeat(200_000);
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
+    for (path, token, sentence) in [
+        ("/runner/result", &result, "invalid_body"),
+        ("/runner/progress", &progress, "invalid_body"),
+        ("/api/auth", &String::new(), "Invalid request body"),
+        (
+            "/api/mappings",
+            &admin,
+            "Request body is larger than 64 KiB",
+        ),
+        (
+            "/api/status",
+            &String::new(),
+            "Request body is larger than 64 KiB",
+        ),
+        ("/api/step-report", &String::new(), "Invalid JSON body"),
+    ] {
+        for body in [&deep, &nested] {
+            let cut = if path == "/api/auth" {
+                &body[..60_000]
+            } else {
+                body
+            };
+            let told = server.ask("POST", path, token, cut.to_owned()).await;
+            assert!((400..=413).contains(&told.status), "{path} {told:?}");
+            assert_eq!(told.body["error"], *sentence, "{path}");
+        }
+    }
+    let signed = server.request("POST", "/api/repo-host/webhook");
+    let signed = signed
+        .header("x-github-event", "issue_comment")
+        .header("x-github-delivery", "deep")
+        .header("x-hub-signature-256", signature(deep.as_bytes()))
+        .body(deep.clone());
+    let told = crate::api::answer(signed).await;
+    assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+    server.stop().await.unwrap();
+}
+
+/// Who sends a byte now and then is let go, and holds nobody else up meanwhile.
+#[tokio::test]
+async fn slow_heads_and_bodies_are_let_go() {
+    let server = Server::start().await;
+    let began = Instant::now();
+    let mut head = TcpStream::connect(server.address).await.unwrap();
+    head.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n")
+        .await
+        .unwrap();
+    let mut body = TcpStream::connect(server.address).await.unwrap();
+    let length = "POST /api/auth HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
+    body.write_all(length.as_bytes()).await.unwrap();
+    let drip = |mut stream: TcpStream| async move {
+        let mut told = Vec::new();
+        loop {
+            let mut chunk = [0; 1024];
+            let heard = tokio::time::timeout(Duration::from_millis(500), stream.read(&mut chunk));
+            match heard.await {
+                Ok(Ok(0) | Err(_)) => return String::from_utf8_lossy(&told).into_owned(),
+                Ok(Ok(count)) => told.extend_from_slice(&chunk[..count]),
+                // It may be closed already; then the next read says so.
+                Err(_) => drop(stream.write_all(b"x").await),
+            }
+        }
+    };
+    let (of_head, of_body) = tokio::join!(drip(head), drip(body));
+    assert!(began.elapsed() < SLOW, "{:?}", began.elapsed());
+    assert!(!of_head.contains("200 OK"), "{of_head}");
+    assert!(first_line(&of_body).contains("408"), "{of_body}");
+    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    server.stop().await.unwrap();
+}
+
+/// Whatever opens one door opens no other.
+#[tokio::test]
+async fn a_credential_opens_its_own_door_only() {
+    let server = Server::start().await;
+    let mine = job("01A", JobKind::Implementation);
+    server.put_job(&mine).await;
+    let admin = server.signed_in().await;
+    let result = server.run_token(&mine, Audience::Result);
+    let progress = server.run_token(&mine, Audience::Progress);
+    let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t"}});
+    let rows: [(&str, &str, &str, u16, &str); 8] = [
+        ("POST", "/runner/result", &progress, 401, "wrong_audience"),
+        ("POST", "/runner/progress", &result, 401, "wrong_audience"),
+        (
+            "GET",
+            "/runner/planning-context",
+            &result,
+            401,
+            "wrong_audience",
+        ),
+        ("POST", "/runner/result", &admin, 401, "malformed"),
+        ("POST", "/runner/progress", TOKEN_SECRET, 401, "malformed"),
+        ("GET", "/api/mappings", &result, 401, "Unauthorized"),
+        ("GET", "/api/mappings", &progress, 401, "Unauthorized"),
+        ("GET", "/api/events", TOKEN_SECRET, 401, "Unauthorized"),
+    ];
+    for (method, path, token, status, sentence) in rows {
+        let told = server.ask(method, path, token, step.to_string()).await;
+        assert_eq!(told.fault(), (status, sentence), "{method} {path}");
+    }
+    // What is stored of a token opens nothing: who reads the store's file cannot sign in with it.
+    let stored = admin_token::hash(&admin);
+    let told = server.ask("GET", "/api/mappings", &stored, None).await;
+    assert_eq!(told.status, 401);
+    // Another job's report is not taken for this one's.
+    let other = job("01B", JobKind::Implementation);
+    server.put_job(&other).await;
+    let told = server
+        .ask("POST", "/runner/progress", &progress, step.to_string())
+        .await;
+    assert_eq!(told.status, 200, "{told:?}");
+    let steps = server.ask("GET", "/api/jobs/01B/steps", &admin, None).await;
+    assert_eq!(steps.body["steps"], json!([]));
+    assert_eq!(server.job("01B").state, JobState::Dispatched);
+    server.stop().await.unwrap();
+}
+
+/// Paths lead to what is there and nowhere else, however they are written.
+#[tokio::test]
+async fn paths_lead_nowhere_else() {
+    let server = Server::start().await;
+    let admin = server.signed_in().await;
+    for path in [
+        "/admin/assets/../../Cargo.toml",
+        "/admin/assets/%2e%2e/%2e%2e/Cargo.toml",
+        "/admin/assets/..%2f..%2fCargo.toml",
+        "/admin/assets//etc/passwd",
+        "/admin/assets/js/%00main.js",
+        "/api/jobs/..%2f..%2fetc%2fpasswd",
+        "/api/jobs/%2e%2e/patch",
+        "/api/mappings/..%2fsecrets/secrets",
+        "/api/why/..%2f..",
+        "/api/global-secrets/..%2f..%2fsecrets.key",
+    ] {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {admin}\r\nconnection: close\r\n\r\n"
+        );
+        let told = raw(server.address, head.as_bytes()).await;
+        let line = first_line(&told);
+        assert!(
+            [" 400", " 404", " 405", " 503"]
+                .iter()
+                .any(|status| line.contains(status)),
+            "{line} to {path}"
+        );
+        assert!(
+            !told.contains("[package]") && !told.contains("root:"),
+            "{path}"
+        );
+    }
+    server.stop().await.unwrap();
+}
+
+/// No address in a payload is ever asked: they are words that strangers choose.
+#[tokio::test]
+async fn no_address_of_a_payload_is_asked() {
+    let trap = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/secret", trap.local_addr().unwrap());
+    let server = listening().await;
+    let running = job("01A", JobKind::Implementation);
+    server.put_job(&running).await;
+    let (result, progress) = (
+        server.run_token(&running, Audience::Result),
+        server.run_token(&running, Audience::Progress),
+    );
+    let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t",
+        "logs_url": address, "outputs": {"url": address}}});
+    let told = server
+        .ask("POST", "/runner/progress", &progress, step.to_string())
+        .await;
+    assert_eq!(told.status, 200, "{told:?}");
+    let report = json!({"phase": "implementation", "outcome": "success",
+        "prUrl": format!("{address}/pull/7"), "comments": [{"body": format!("![x]({address})")}]});
+    let told = server
+        .ask("POST", "/runner/result", &result, report.to_string())
+        .await;
+    assert_eq!(told.status, 200, "{told:?}");
+    for name in ["review", "issue_comment", "merged", "review_comment"] {
+        let mut payload = webhooks::payload(name);
+        redirect(&mut payload, &address);
+        webhooks::send(&server, event_of(name), &payload).await;
+    }
+    let nobody = tokio::time::timeout(Duration::from_millis(300), trap.accept()).await;
+    assert!(nobody.is_err(), "somebody came: {nobody:?}");
+    server.stop().await.unwrap();
+}
+
+fn event_of(name: &str) -> &'static str {
+    match name {
+        "review" => "pull_request_review",
+        "review_comment" => "pull_request_review_comment",
+        "merged" => "pull_request",
+        _ => "issue_comment",
+    }
+}
+
+/// Puts an address in the place of every other.
+fn redirect(value: &mut Value, address: &str) {
+    match value {
+        Value::String(text) if text.starts_with("http") => *text = address.to_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| redirect(item, address)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| redirect(field, address)),
+        _ => {}
+    }
+}
+
+/// What the process takes of the machine's memory now, in bytes.
+fn memory(service: &Service) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+    kilobytes.parse::<usize>().unwrap() << 10
+}
+
+const WEBHOOK_SECRET: [&str; 2] = ["--scm-webhook-secret", webhooks::SECRET];
+
+/// Anybody may begin to send what the repository host sends, and hold it back: all of it together takes
+/// no more memory than was set aside, and small requests pass by.
+#[tokio::test]
+async fn large_bodies_share_one_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = Service::start(dir.path(), &WEBHOOK_SECRET);
+    let address = service.address.replace("http://", "");
+    let before = memory(&service);
+    let piece = vec![b'x'; 20 << 20];
+    let mut senders = Vec::new();
+    for _ in 0..40 {
+        let (address, piece) = (address.clone(), piece.clone());
+        senders.push(tokio::spawn(async move {
+            let mut stream = TcpStream::connect(&address).await.unwrap();
+            let head = format!(
+                "POST /api/repo-host/webhook HTTP/1.1\r\nhost: a\r\nx-hub-signature-256: sha256=00\r\ncontent-length: {}\r\n\r\n",
+                piece.len() + 1
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // Those that find no room are not read.
+            let _ = tokio::time::timeout(Duration::from_secs(5), stream.write_all(&piece)).await;
+            stream
+        }));
+    }
+    let mut held = Vec::new();
+    for sender in senders {
+        held.push(sender.await.unwrap());
+    }
+    let taken = memory(&service).saturating_sub(before);
+    assert!(taken < 160 << 20, "{} MiB for 800 MiB", taken >> 20);
+    let small = json!({"zen": "small"}).to_string();
+    let told = client()
+        .build()
+        .unwrap()
+        .post(format!("{}/api/repo-host/webhook", service.address))
+        .header("x-github-event", "ping")
+        .header("x-github-delivery", "small")
+        .header("x-hub-signature-256", signature(small.as_bytes()))
+        .body(small)
+        .send();
+    assert_eq!(told.await.unwrap().status(), 200);
+    drop(held);
+    assert_eq!(service.stop(), 0);
+}
