@@ -215,6 +215,16 @@ inside systemctl stop engine.socket
 inside systemctl daemon-reload
 inside systemctl restart agent-implement
 
+say "commands of the operator"
+env_file=/etc/agent-implement/agent-implement.env
+ours() { inside agent-implement "$@" --env-file "$env_file"; }
+every_value_is_good() { { ours doctor || true; } | grep -q 'every value can be used'; }
+unknown() { ours why ENG-42 || [ $? = 4 ]; }
+fact "doctor reads settings and credentials" every_value_is_good
+fact "why asks the service that runs" unknown
+fact "a backup is taken meanwhile" ours backup /root/copy
+fact "the audit is whole" ours audit verify
+
 say "upgrade"
 before=$(main_pid)
 word=$(code)

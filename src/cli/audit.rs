@@ -28,6 +28,13 @@ enum Command {
     },
 }
 
+impl Arguments {
+    pub fn place(&self) -> &Place {
+        let Command::Verify { place, .. } = &self.command;
+        place
+    }
+}
+
 pub async fn audit(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Command::Verify { head, place } = arguments.command;
     let verdict = verify(&place.data_dir, head.as_deref()).await?;

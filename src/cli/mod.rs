@@ -111,6 +111,7 @@ impl Command {
             Command::Why(arguments) => arguments.place.env_file.as_deref(),
             Command::Backup(arguments) => arguments.place.env_file.as_deref(),
             Command::Restore(arguments) => arguments.place.env_file.as_deref(),
+            Command::Audit(arguments) => arguments.place().env_file.as_deref(),
             _ => None,
         }
     }

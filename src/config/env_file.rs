@@ -11,7 +11,8 @@ use std::str::Chars;
 pub struct EnvFile(BTreeMap<String, String>);
 
 impl EnvFile {
-    /// Reads a file.
+    /// Reads a file. Credentials are looked for in the folder of this name beside it, where the unit takes
+    /// them from, unless the file names another.
     ///
     /// # Errors
     /// When it cannot be read, or a line is neither a comment nor an assignment; systemd would leave
@@ -19,7 +20,15 @@ impl EnvFile {
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|cause| format!("{shown}: {cause}"))?;
-        Self::parse(&text).map_err(|cause| format!("{shown}: {cause}"))
+        let mut file = Self::parse(&text).map_err(|cause| format!("{shown}: {cause}"))?;
+        let beside = path.with_file_name("credentials");
+        if beside.is_dir() {
+            let folder = beside.display().to_string();
+            file.0
+                .entry("CREDENTIALS_DIRECTORY".to_owned())
+                .or_insert(folder);
+        }
+        Ok(file)
     }
 
     /// The value of a variable.

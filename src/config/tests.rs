@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 use clap::Parser;
 
@@ -225,6 +227,23 @@ fn a_proxy_may_stand_in_small_letters_and_its_password_is_never_shown() {
         assert!(told.contains("HTTPS_PROXY must be the http or https address of a proxy"));
         assert!(!told.contains("proxy-word"), "{told}");
     }
+}
+
+/// As the package lays them out; a file may name another folder.
+#[test]
+fn credentials_are_looked_for_beside_the_environment_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, folder) = (dir.path().join("ours.env"), dir.path().join("credentials"));
+    std::fs::write(&file, "PORT=9000\n").unwrap();
+    let named = |file: &Path| {
+        let read = EnvFile::read(file).unwrap();
+        read.get("CREDENTIALS_DIRECTORY").map(str::to_owned)
+    };
+    assert_eq!(named(&file), None);
+    std::fs::create_dir(&folder).unwrap();
+    assert_eq!(named(&file), Some(folder.display().to_string()));
+    std::fs::write(&file, "CREDENTIALS_DIRECTORY=/elsewhere\n").unwrap();
+    assert_eq!(named(&file).as_deref(), Some("/elsewhere"));
 }
 
 #[test]

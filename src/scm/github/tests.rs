@@ -529,14 +529,13 @@ async fn the_probe_names_us_and_the_repository_its_branch() {
 
 #[tokio::test]
 async fn names_of_secrets_are_read_where_the_app_may_see_them() {
-    let answering = |organization: u16| {
+    let answering = |status: u16| {
         TestServer::start(move |asked, _| {
             installed(asked, "2099-01-01T00:00:00Z", |asked| {
                 let named = |name: &str| json!({"total_count": 1, "secrets": [{"name": name}]});
                 match asked.path.as_str() {
-                    "/repos/o/r/actions/secrets?per_page=100" => Reply::json(200, &named("OURS")),
-                    "/repos/o/r/actions/organization-secrets?per_page=100" => {
-                        Reply::json(organization, &named("ALL"))
+                    "/repos/o/r/actions/secrets?per_page=100" => {
+                        Reply::json(status, &named("OURS"))
                     }
                     other => panic!("{other}"),
                 }
@@ -545,7 +544,7 @@ async fn names_of_secrets_are_read_where_the_app_may_see_them() {
     };
     let open = answering(200).await;
     let names = with_app(&open).secret_names(&repo()).await.unwrap();
-    assert_eq!(names, Some(vec!["OURS".to_owned(), "ALL".to_owned()]));
+    assert_eq!(names, Some(vec!["OURS".to_owned()]));
     let closed = answering(403).await;
     assert_eq!(with_app(&closed).secret_names(&repo()).await.unwrap(), None);
 }
