@@ -59,17 +59,20 @@ pub(crate) struct TicketHook {
 }
 
 #[derive(Clone)]
-pub(crate) struct Target {
-    pub url: String,
-    pub secret: String,
+struct Target {
+    url: String,
+    secret: String,
 }
 
+/// What a vendor puts above its events.
+pub(crate) type Headers = Vec<(&'static str, String)>;
+
 /// One event, ready to leave.
-pub(crate) struct Outgoing {
-    pub url: String,
-    pub headers: Vec<(&'static str, String)>,
-    pub payload: Value,
-    pub body: String,
+struct Outgoing {
+    url: String,
+    headers: Headers,
+    payload: Value,
+    body: String,
 }
 
 impl TicketHook {
@@ -93,13 +96,28 @@ impl TicketHook {
         });
     }
 
-    pub fn target(&self) -> Option<Target> {
-        lock(&self.target).clone()
-    }
-
-    pub fn push(&self, event: Outgoing) {
-        // The thread lives as long as the vendor.
-        let _ = lock(&self.queue).send(event);
+    /// Sends what there is to tell, if it is told to anybody: `headers` gets the payload and its
+    /// signature.
+    pub fn tell(
+        &self,
+        payloads: impl FnOnce() -> Vec<Value>,
+        headers: impl Fn(&Value, String) -> Headers,
+    ) {
+        let target = lock(&self.target).clone();
+        let Some(Target { url, secret }) = target else {
+            return;
+        };
+        for payload in payloads() {
+            let body = payload.to_string();
+            let event = Outgoing {
+                url: url.clone(),
+                headers: headers(&payload, signature(&secret, &body)),
+                payload,
+                body,
+            };
+            // The thread lives as long as the vendor.
+            let _ = lock(&self.queue).send(event);
+        }
     }
 
     pub fn sent(&self) -> Vec<TicketEvent> {

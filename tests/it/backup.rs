@@ -252,7 +252,8 @@ async fn a_backup_that_is_cut_off_or_altered_is_refused_and_changes_nothing() {
     assert_eq!(restored(&whole).0, 0);
 }
 
-async fn with_a_secret(dir: &Path) {
+/// A store with a secret in it.
+pub async fn with_a_secret(dir: &Path) {
     let store = opened(dir).await;
     let vault = Vault::open(None, &store).unwrap();
     let name = SecretName::parse(Scope::Global, "NPM_TOKEN").unwrap();

@@ -3,17 +3,15 @@
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use agent_implement::app::Vault;
-use agent_implement::clock::Clock;
 use agent_implement::domain::mapping::{Input, Mapping};
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::secrets::{Scope, SecretName};
 use agent_implement::domain::time::Timestamp;
-use agent_implement::store::{Store, StoreError, mappings, secrets};
+use agent_implement::store::{Store, StoreError, mappings};
 use serde_json::{Value, json};
 use warp::Filter;
 
+use crate::backup::with_a_secret;
 use crate::process::{Service, run, said};
 use crate::world::{Asleep, COMMENT_TRIGGER, Making, World, app_key, mapping};
 
@@ -303,22 +301,11 @@ async fn addresses_clock_values_and_keys_are_looked_at() {
     found.names("error", "configuration", "POLL_INTERVAL_MS", "serve --help");
     found.names("error", "configuration", "TRUSTED_PROXIES", "serve --help");
 
-    let store = opened(&asleep).await;
-    let vault = Vault::open(None, &store).unwrap();
-    let name = SecretName::parse(Scope::Global, "NPM_TOKEN").unwrap();
-    let sealed = vault.seal(
-        &name,
-        &Secret::new("canary-of-a-secret"),
-        Clock::Machine.now(),
-    );
-    let sealed = sealed.unwrap();
-    let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
-    put.await.unwrap();
-    drop(store);
     let data = asleep
         .command_line(NOWHERE, &Making::default())
         .pop()
         .unwrap();
+    with_a_secret(Path::new(&data)).await;
     fs::remove_file(format!("{data}/secrets.key")).unwrap();
     let found = Checkup::of(&asleep, &changed(&[], &[]), &["--port", "0"]).await;
     found.names(

@@ -1,6 +1,7 @@
 //! The real binary, as an operator starts it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -83,9 +84,10 @@ impl Service {
         Ok(service)
     }
 
+    /// Waits until somebody answers there: a file alone may be what a killed one left.
     fn wait_for(&self, path: &Path) {
         let began = Instant::now();
-        while !path.exists() {
+        while !is_answered(path) {
             assert!(began.elapsed() < PATIENCE, "no {}", path.display());
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -107,6 +109,15 @@ impl Service {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
         self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+fn is_answered(path: &Path) -> bool {
+    match UnixStream::connect(path) {
+        Ok(_) => true,
+        // Too long for an address.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => path.exists(),
+        Err(_) => false,
     }
 }
 

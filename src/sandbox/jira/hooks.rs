@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Jira;
 use super::model::{Model, STATUSES};
 use crate::sandbox::clock;
-use crate::sandbox::post::{Outgoing, TicketEvent, signature};
+use crate::sandbox::post::TicketEvent;
 
 impl Jira {
     /// Tells of every change of an issue from now on: of people's and of the API's.
@@ -22,31 +22,23 @@ impl Jira {
 
     /// Tells of the issues that have changed since the last time.
     pub(super) fn tell(&self) {
-        let Some(target) = self.0.hook.target() else {
-            return;
-        };
         let base = self.0.base.as_str();
-        let told: Vec<Value> = self.0.shelf.change(|model| {
+        let changed = |model: &mut Model| {
             let touched = std::mem::take(&mut model.touched);
             let living = touched.into_iter().filter(|at| !model.issues[*at].deleted);
             living.map(|at| payload(model, base, at)).collect()
-        });
-        for payload in told {
-            let body = payload.to_string();
-            let signature = signature(&target.secret, &body);
-            let headers = vec![
-                ("User-Agent", "Atlassian Webhook HTTP Client".to_owned()),
-                ("X-Atlassian-Webhook-Flow", "Primary".to_owned()),
-                ("X-Atlassian-Webhook-Identifier", clock::uuid()),
-                ("X-Hub-Signature", format!("sha256={signature}")),
-            ];
-            self.0.hook.push(Outgoing {
-                url: target.url.clone(),
-                headers,
-                payload,
-                body,
-            });
-        }
+        };
+        self.0.hook.tell(
+            || self.0.shelf.change(changed),
+            |_, signature| {
+                vec![
+                    ("User-Agent", "Atlassian Webhook HTTP Client".to_owned()),
+                    ("X-Atlassian-Webhook-Flow", "Primary".to_owned()),
+                    ("X-Atlassian-Webhook-Identifier", clock::uuid()),
+                    ("X-Hub-Signature", format!("sha256={signature}")),
+                ]
+            },
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use super::Linear;
 use super::fields::View;
 use super::model::Model;
 use crate::sandbox::clock;
-use crate::sandbox::post::{Outgoing, TicketEvent, signature};
+use crate::sandbox::post::TicketEvent;
 
 impl Linear {
     /// Tells of every change of an issue from now on: of people's and of the API's.
@@ -22,31 +22,24 @@ impl Linear {
 
     /// Tells of the issues that have changed since the last time.
     pub(super) fn tell(&self) {
-        let Some(target) = self.0.hook.target() else {
-            return;
-        };
         let base = self.0.base.as_str();
-        let told: Vec<Value> = self.0.shelf.change(|model| {
+        let changed = |model: &mut Model| {
             let touched = std::mem::take(&mut model.touched);
             let living = touched.into_iter().filter(|at| !model.issues[*at].deleted);
             living.map(|at| payload(model, base, at)).collect()
-        });
-        for payload in told {
-            let body = payload.to_string();
-            let headers = vec![
-                ("User-Agent", "Linear-Webhook".to_owned()),
-                ("Linear-Delivery", clock::uuid()),
-                ("Linear-Event", "Issue".to_owned()),
-                ("Linear-Signature", signature(&target.secret, &body)),
-                ("Linear-Timestamp", payload["webhookTimestamp"].to_string()),
-            ];
-            self.0.hook.push(Outgoing {
-                url: target.url.clone(),
-                headers,
-                payload,
-                body,
-            });
-        }
+        };
+        self.0.hook.tell(
+            || self.0.shelf.change(changed),
+            |payload, signature| {
+                vec![
+                    ("User-Agent", "Linear-Webhook".to_owned()),
+                    ("Linear-Delivery", clock::uuid()),
+                    ("Linear-Event", "Issue".to_owned()),
+                    ("Linear-Signature", signature),
+                    ("Linear-Timestamp", payload["webhookTimestamp"].to_string()),
+                ]
+            },
+        );
     }
 }
 
