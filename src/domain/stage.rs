@@ -43,6 +43,16 @@ impl Stage {
         }
     }
 
+    pub const ALL: [Stage; 7] = [
+        Stage::Triggered,
+        Stage::Planning,
+        Stage::PlanComplete,
+        Stage::PlanningFailed,
+        Stage::Implementing,
+        Stage::PrOpened,
+        Stage::ImplementationFailed,
+    ];
+
     /// The value of the status field that shows this stage on system B.
     pub fn status(self) -> &'static str {
         match self {
@@ -58,16 +68,8 @@ impl Stage {
 
     /// The stage that a value of the status field on system B shows, or none when it is not ours.
     pub fn from_status(value: &str) -> Option<Self> {
-        let all = [
-            Stage::Triggered,
-            Stage::Planning,
-            Stage::PlanComplete,
-            Stage::PlanningFailed,
-            Stage::Implementing,
-            Stage::PrOpened,
-            Stage::ImplementationFailed,
-        ];
-        all.into_iter().find(|stage| stage.status() == value)
+        let mut all = Stage::ALL.into_iter();
+        all.find(|stage| stage.status() == value)
     }
 
     /// The stage that a set of labels on system A shows, or none when no label is ours.

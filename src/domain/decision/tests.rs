@@ -234,15 +234,7 @@ fn an_issue_that_is_owed_an_effect_is_not_dispatched_again() {
 }
 
 fn any_issue() -> impl Strategy<Value = FlaggedIssue> {
-    const STAGES: [Stage; 7] = [
-        Stage::Triggered,
-        Stage::Planning,
-        Stage::PlanComplete,
-        Stage::PlanningFailed,
-        Stage::Implementing,
-        Stage::PrOpened,
-        Stage::ImplementationFailed,
-    ];
+    const STAGES: [Stage; 7] = Stage::ALL;
     (
         0u32..40,
         prop::sample::select(&STAGES[..]),

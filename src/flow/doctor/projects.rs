@@ -39,17 +39,6 @@ const MODEL_SECRETS: [&str; 4] = [
     "GEMINI_API_KEY",
 ];
 
-/// The values that the status field of system B is given.
-const STAGES: [Stage; 7] = [
-    Stage::Triggered,
-    Stage::Planning,
-    Stage::PlanComplete,
-    Stage::PlanningFailed,
-    Stage::Implementing,
-    Stage::PrOpened,
-    Stage::ImplementationFailed,
-];
-
 /// What there is to say about these projects, in their order.
 pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Finding>> {
     let mode = app.store.read(|tx| app.runner_mode(tx))?;
@@ -131,7 +120,7 @@ async fn of_jira(jira: &Jira, mapping: &Mapping) -> Result<Vec<Finding>, VendorE
     ) = (is_sound, &mapping.ticketing)
     {
         let [status, repo] = jira.fields_of(mapping).await?;
-        let wanted: Vec<&str> = STAGES.map(Stage::status).to_vec();
+        let wanted: Vec<&str> = Stage::ALL.map(Stage::status).to_vec();
         found.extend(lacking("Agent-Implement Status", &status, &wanted));
         found.extend(lacking("Agent-Implement Repo", &repo, &[repo_field_value]));
     }
