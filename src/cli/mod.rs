@@ -97,7 +97,7 @@ impl CommandLine {
                 None => arg,
             }
         };
-        let mut command = command.mut_subcommands(|sub| sub.mut_args(given));
+        let mut command = in_all(command, &given);
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
         Self::from_arg_matches_mut(&mut matches)
     }
@@ -115,6 +115,13 @@ impl Command {
             _ => None,
         }
     }
+}
+
+/// Changes the arguments of a command and of all below it.
+fn in_all(command: clap::Command, change: &impl Fn(Arg) -> Arg) -> clap::Command {
+    command
+        .mut_args(change)
+        .mut_subcommands(|below| in_all(below, change))
 }
 
 /// Carries out the command and answers the process's exit code.

@@ -253,6 +253,8 @@ fn the_folder_is_taken_from_the_services_environment_file() {
     drop(Store::open(&data).unwrap());
     let asked = run(&["why", "ENG-1", "--env-file", file.to_str().unwrap()]);
     assert_eq!(said(&asked).0, 4, "{asked:?}");
+    let asked = run(&["audit", "verify", "--env-file", file.to_str().unwrap()]);
+    assert_eq!(said(&asked).0, 0, "{asked:?}");
     let asked = run(&["why", "ENG-1", "--env-file", "/nowhere/service.env"]);
     let (code, _, told) = said(&asked);
     assert_eq!(code, 2);
