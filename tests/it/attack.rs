@@ -81,21 +81,14 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
     let progress = server.run_token(&running, Audience::Progress);
     let deep = "[".repeat(200_000);
     let nested = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
-    for (path, token, sentence) in [
-        ("/runner/result", &result, "invalid_body"),
-        ("/runner/progress", &progress, "invalid_body"),
-        ("/api/auth", &String::new(), "Invalid request body"),
-        (
-            "/api/mappings",
-            &admin,
-            "Request body is larger than 64 KiB",
-        ),
-        (
-            "/api/status",
-            &String::new(),
-            "Request body is larger than 64 KiB",
-        ),
-        ("/api/step-report", &String::new(), "Invalid JSON body"),
+    let (nobody, large) = (String::new(), "Request body is larger than 64 KiB");
+    for (path, token, fault) in [
+        ("/runner/result", &result, (400, "invalid_body")),
+        ("/runner/progress", &progress, (400, "invalid_body")),
+        ("/api/auth", &nobody, (400, "Invalid request body")),
+        ("/api/mappings", &admin, (413, large)),
+        ("/api/status", &nobody, (413, large)),
+        ("/api/step-report", &nobody, (400, "Invalid JSON body")),
     ] {
         for body in [&deep, &nested] {
             let cut = if path == "/api/auth" {
@@ -104,8 +97,7 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
                 body
             };
             let told = server.ask("POST", path, token, cut.to_owned()).await;
-            assert!((400..=413).contains(&told.status), "{path} {told:?}");
-            assert_eq!(told.body["error"], *sentence, "{path}");
+            assert_eq!(told.fault(), fault, "{path}");
         }
     }
     let signed = server.request("POST", "/api/repo-host/webhook");
@@ -204,17 +196,18 @@ async fn a_credential_opens_its_own_door_only() {
 async fn paths_lead_nowhere_else() {
     let server = Server::start().await;
     let admin = server.signed_in().await;
-    for path in [
-        "/admin/assets/../../Cargo.toml",
-        "/admin/assets/%2e%2e/%2e%2e/Cargo.toml",
-        "/admin/assets/..%2f..%2fCargo.toml",
-        "/admin/assets//etc/passwd",
-        "/admin/assets/js/%00main.js",
-        "/api/jobs/..%2f..%2fetc%2fpasswd",
-        "/api/jobs/%2e%2e/patch",
-        "/api/mappings/..%2fsecrets/secrets",
-        "/api/why/..%2f..",
-        "/api/global-secrets/..%2f..%2fsecrets.key",
+    for (path, status) in [
+        ("/admin/assets/../../Cargo.toml", 404),
+        ("/admin/assets/%2e%2e/%2e%2e/Cargo.toml", 404),
+        ("/admin/assets/..%2f..%2fCargo.toml", 404),
+        ("/admin/assets//etc/passwd", 404),
+        ("/admin/assets/js/%00main.js", 404),
+        ("/api/jobs/..%2f..%2fetc%2fpasswd", 404),
+        ("/api/jobs/%2e%2e/patch", 404),
+        // Of any team: there are no sessions that would get secrets.
+        ("/api/mappings/..%2fsecrets/secrets", 503),
+        ("/api/why/..%2f..", 404),
+        ("/api/global-secrets/..%2f..%2fsecrets.key", 405),
     ] {
         let head = format!(
             "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {admin}\r\nconnection: close\r\n\r\n"
@@ -222,9 +215,7 @@ async fn paths_lead_nowhere_else() {
         let told = raw(server.address, head.as_bytes()).await;
         let line = first_line(&told);
         assert!(
-            [" 400", " 404", " 405", " 503"]
-                .iter()
-                .any(|status| line.contains(status)),
+            line.starts_with(&format!("HTTP/1.1 {status} ")),
             "{line} to {path}"
         );
         assert!(

@@ -234,10 +234,9 @@ fn an_issue_that_is_owed_an_effect_is_not_dispatched_again() {
 }
 
 fn any_issue() -> impl Strategy<Value = FlaggedIssue> {
-    const STAGES: [Stage; 7] = Stage::ALL;
     (
         0u32..40,
-        prop::sample::select(&STAGES[..]),
+        prop::sample::select(&Stage::ALL),
         1u8..6,
         0u64..5,
         any::<bool>(),
