@@ -126,6 +126,7 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.fill("Model turns", "").await;
     browser.fill("Iterations", "4").await;
     browser.fill("Job time-out in minutes", "45").await;
+    browser.fill("Budget a month in $", "50.5").await;
     browser.press("Save").await;
     browser.until("!document.querySelector('dialog')").await;
     let saved = world.app.store.read(|tx| mappings::get(tx, &"SHOP".into()));
@@ -140,6 +141,10 @@ async fn a_project_is_edited_paused_and_deleted() {
         (7, None, Some(4), Some(45))
     );
     browser.sees("2 of 7").await;
+    browser.sees("$0.00 of $50.50").await;
+    let told = world.admin("/api/mappings").await;
+    assert_eq!(told["SHOP"]["budgetUsd"], json!(50.5));
+    assert_eq!(told["SHOP"]["resumeAfterLimit"], json!(true));
 
     browser.press("More for SHOP").await;
     browser.press("Secrets").await;
