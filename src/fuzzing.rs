@@ -3,9 +3,15 @@
 //! `fuzz/` opens each door with bytes of its own making; the test below opens them with the corpus and
 //! what little changes make of it. A door fails by a panic, or by breaking what it promises.
 
-use serde_json::Value;
+use std::sync::LazyLock;
 
+use serde_json::{Value, json};
+
+use crate::domain::comments;
+use crate::domain::feedback::{self, Author, Meta, Remark, Source, Verdict};
 use crate::domain::ids::Repo;
+use crate::domain::issue::System;
+use crate::domain::mapping::{Input, Mapping};
 use crate::domain::report::{ResultReport, Step};
 use crate::domain::run_config::{Inputs, RunConfig};
 use crate::domain::secret::Secret;
@@ -22,8 +28,10 @@ use crate::{pipeline as run, runners, scm, ticketing};
 pub type Door = fn(&[u8]);
 
 /// Every door by its name, which is that of its target and of its corpus.
-pub const DOORS: [(&str, Door); 11] = [
+pub const DOORS: [(&str, Door); 13] = [
     ("webhook", webhook),
+    ("ticketing_webhook", ticketing_webhook),
+    ("remark", remark),
     ("run_report", run_report),
     ("run_token", run_token),
     ("repository_files", repository_files),
@@ -38,6 +46,26 @@ pub const DOORS: [(&str, Door); 11] = [
 
 /// A credential that nobody can guess out of a corpus.
 const SECRET: &str = "a-credential-of-the-fuzzer-4711";
+
+/// A project of either system.
+static MAPPINGS: LazyLock<Vec<Mapping>> = LazyLock::new(|| {
+    let rows = [
+        json!({"teamKey": "ENG", "ticketingProvider": "A"}),
+        json!({"teamKey": "OPS", "ticketingProvider": "B",
+            "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
+    ];
+    let target = json!({"owner": "acme", "repo": "shop", "defaultBranch": "main"});
+    let read = |row: Value| {
+        let mut body = target.clone();
+        let fields = row.as_object().into_iter().flatten();
+        fields.for_each(|(name, value)| body[name] = value.clone());
+        Input::read(body)
+            .ok()?
+            .validate(None, Timestamp::EPOCH)
+            .ok()
+    };
+    rows.into_iter().filter_map(read).collect()
+});
 
 /// The first line, and what comes after it.
 fn split(data: &[u8]) -> (&[u8], &[u8]) {
@@ -57,6 +85,51 @@ pub fn webhook(data: &[u8]) {
     }
 }
 
+/// The system's letter on a line, then its payload.
+pub fn ticketing_webhook(data: &[u8]) {
+    let (system, payload) = split(data);
+    let system = match system {
+        b"A" => System::A,
+        _ => System::B,
+    };
+    if let Ok(payload) = serde_json::from_slice(payload) {
+        let _ = ticketing::concerns(system, &payload, &MAPPINGS);
+    }
+}
+
+/// What somebody said about a pull request; the text of one; and words of ours made of theirs.
+pub fn remark(data: &[u8]) {
+    let (author, said) = split(data);
+    let said = String::from_utf8_lossy(said);
+    let login = String::from_utf8_lossy(author);
+    for source in [Source::Review, Source::ReviewComment, Source::IssueComment] {
+        for verdict in [
+            None,
+            Some(Verdict::Commented),
+            Some(Verdict::ChangesRequested),
+        ] {
+            let remark = Remark {
+                source,
+                id: 1,
+                author: Author::of(&login, author.ends_with(b"]")),
+                verdict,
+                path: None,
+                line: None,
+                body: said.clone().into_owned(),
+                created_at: Timestamp::EPOCH,
+            };
+            let _ = feedback::judge(&remark);
+            let _ = remark.ledger_text();
+        }
+    }
+    let _ = Meta::of(&said);
+    for ours in [comments::neutral(&said), comments::published(&said)] {
+        assert_eq!(feedback::command(&ours), None, "{ours}");
+        assert_eq!(Meta::of(&ours), None, "{ours}");
+        assert!(!ours.contains("![") && !ours.contains('\u{1b}'), "{ours}");
+    }
+}
+
 /// A body of `/runner/*` or of a session's calls.
 pub fn run_report(data: &[u8]) {
     let Ok(body) = serde_json::from_slice::<Value>(data) else {
@@ -65,7 +138,7 @@ pub fn run_report(data: &[u8]) {
     let _ = ResultReport::parse(&body);
     let _ = SessionEvent::parse(&body);
     if let Ok(step) = Step::parse(body.get("step")) {
-        assert!(Step::parse(Some(&serde_json::json!(step))).is_ok());
+        assert!(Step::parse(Some(&json!(step))).is_ok());
     }
     if let Ok(inputs) = serde_json::from_slice::<Inputs>(data) {
         let _ = RunConfig::from_inputs(&inputs);

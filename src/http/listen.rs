@@ -6,11 +6,14 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -25,6 +28,7 @@ use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
 use super::control::Control;
+use super::crowd::{Crowd, Place, ROOM};
 use super::error::ApiError;
 use super::metrics::requests;
 use super::parts::{self, Peer};
@@ -77,10 +81,15 @@ async fn keep(
     routes: BoxedFilter<(Response,)>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let connections = GracefulShutdown::new();
+    let hall = Hall {
+        app,
+        routes,
+        crowd: Crowd::new(ROOM),
+        connections: GracefulShutdown::new(),
+    };
     let mut stop = pin!(stop);
     loop {
-        let let_in = pin!(let_in(app, &door, &routes, &connections));
+        let let_in = pin!(hall.let_in(&door));
         match select(let_in, &mut stop).await {
             Either::Left((Ok(()), _)) => {}
             Either::Left((Err(error), _)) => rest(&error).await,
@@ -89,37 +98,72 @@ async fn keep(
     }
     drop(door);
     app.audience.dismiss();
-    tokio::time::timeout(STOP_DEADLINE, connections.shutdown())
+    tokio::time::timeout(STOP_DEADLINE, hall.connections.shutdown())
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "requests were cut off at the stop"))
 }
 
-async fn let_in(
-    app: &App,
-    door: &Door,
-    routes: &BoxedFilter<(Response,)>,
-    connections: &GracefulShutdown,
-) -> io::Result<()> {
-    match door {
-        Door::Network(listener) => {
-            let (stream, address) = listener.accept().await?;
-            // Replies are small and whole; nothing is won by waiting to fill a packet.
-            let _ = stream.set_nodelay(true);
-            connect(
-                app,
-                stream,
-                Peer::Network(address),
-                routes.clone(),
-                connections,
-            );
-        }
-        Door::Control(control) => {
-            if let Some(stream) = control.accept().await? {
-                connect(app, stream, Peer::Owner, routes.clone(), connections);
+/// What is behind a door.
+struct Hall<'a> {
+    app: &'a App,
+    routes: BoxedFilter<(Response,)>,
+    crowd: Crowd,
+    connections: GracefulShutdown,
+}
+
+impl Hall<'_> {
+    /// Lets one connection in, once there is place for it.
+    async fn let_in(&self, door: &Door) -> io::Result<()> {
+        match door {
+            Door::Network(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Replies are small and whole; nothing is won by waiting to fill a packet.
+                let _ = stream.set_nodelay(true);
+                self.connect(stream, Peer::Network(address)).await;
+            }
+            Door::Control(control) => {
+                if let Some(stream) = control.accept().await? {
+                    self.connect(stream, Peer::Owner).await;
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    async fn connect(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        peer: Peer,
+    ) {
+        let Some(place) = self.crowd.enter().await.map(Arc::new) else {
+            return;
+        };
+        let service = TowerToHyperService::new(warp::service(self.routes.clone()));
+        let (app, at) = (self.app.clone(), Arc::clone(&place));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(move |request| {
+                    answer(app.clone(), service.clone(), request, peer, Arc::clone(&at))
+                }),
+            );
+        // In a box: a future that is moved into another would take its place twice.
+        let watched = Box::pin(self.connections.watch(connection));
+        tokio::spawn(async move {
+            let leave = pin!(place.asked_to_leave());
+            match select(leave, watched).await {
+                Either::Left(_) => {
+                    tracing::debug!(?peer, "An idle connection made place for another.")
+                }
+                Either::Right((Err(error), _)) => {
+                    tracing::debug!(?peer, %error, "A connection broke.")
+                }
+                Either::Right((Ok(()), _)) => {}
+            }
+        });
+    }
 }
 
 async fn rest(error: &io::Error) {
@@ -131,40 +175,18 @@ async fn rest(error: &io::Error) {
     }
 }
 
-fn connect(
-    app: &App,
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    peer: Peer,
-    routes: BoxedFilter<(Response,)>,
-    connections: &GracefulShutdown,
-) {
-    let service = TowerToHyperService::new(warp::service(routes));
-    let app = app.clone();
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(
-            TokioIo::new(stream),
-            service_fn(move |request| answer(app.clone(), service.clone(), request, peer)),
-        );
-    let watched = connections.watch(connection);
-    tokio::spawn(async move {
-        if let Err(error) = watched.await {
-            tracing::debug!(?peer, %error, "A connection broke.");
-        }
-    });
-}
-
 async fn answer<S>(
     app: App,
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: Peer,
-) -> Result<Response, hyper::Error>
+    place: Arc<Place>,
+) -> Result<warp::http::Response<impl Body<Data = Bytes, Error = warp::Error>>, hyper::Error>
 where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
+    let busy = place.begin();
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
@@ -183,5 +205,11 @@ where
     let status = response.status().as_u16();
     requests::count(&app.metrics, &path, status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Answered."));
-    Ok(response)
+    Ok(response.map(|body| {
+        body.map_frame(move |frame| {
+            // Until the last of the answer is sent, or its stream ends.
+            let _ = &busy;
+            frame
+        })
+    }))
 }

@@ -8,6 +8,7 @@ mod admin;
 mod backup;
 mod body;
 mod control;
+mod crowd;
 mod error;
 mod events;
 mod health;

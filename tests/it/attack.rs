@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+mod connections;
+mod guessing;
+mod words;
+
 use crate::api::{ALL_ON, Server, TOKEN_SECRET, job, raw};
 use crate::process::{Service, client};
 use crate::webhooks::{self, signature};
