@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
 /// A room of `src/`, and the rooms it may use besides itself.
 const ROOMS: &[(&str, &[&str])] = &[
     ("domain", &[]),
@@ -103,7 +105,7 @@ impl Source {
 }
 
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(ROOT).join("src");
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -256,4 +258,28 @@ fn no_file_is_too_long_to_read() {
         })
         .collect();
     assert!(long.is_empty(), "{long:#?}");
+}
+
+/// rustls on ring speaks for the whole program; a second stack would come in by some crate's defaults.
+#[test]
+fn there_is_one_stack_for_tls_and_cryptography() {
+    let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
+    let packages: Vec<&str> = lock
+        .lines()
+        .filter_map(|line| line.strip_prefix("name = \""))
+        .map(|name| name.trim_end_matches('"'))
+        .collect();
+    assert_eq!(packages.iter().filter(|name| **name == "ring").count(), 1);
+    for second in ["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"] {
+        assert!(!packages.contains(&second), "{second}");
+    }
+}
+
+/// The compiler refuses unsafe code in all that is built of this package, unless somebody takes the
+/// line out.
+#[test]
+fn unsafe_code_is_forbidden() {
+    let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
+    let lints = manifest.split_once("[lints.rust]").unwrap().1;
+    assert!(lints.lines().any(|line| line == "unsafe_code = \"forbid\""));
 }

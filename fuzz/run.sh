@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Fuzzes the parsers of foreign bytes: `fuzz/run.sh [RUNS [TARGET...]]`, by default ten million inputs
+# for each target, two targets at a time. New inputs that reach new code are kept in target/fuzzing/corpus,
+# the figures in target/fuzzing/figures.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+runs=${1:-10000000}
+shift || true
+targets=("$@")
+[ $# -gt 0 ] || mapfile -t targets < <(sed -n '/^\[\[bin\]\]/{n;s/^name = "\(.*\)"$/\1/p}' fuzz/Cargo.toml)
+
+export PATH="$PWD/target/fuzz-tools/bin:$PATH"
+command -v cargo-fuzz >/dev/null || cargo install --locked --root target/fuzz-tools cargo-fuzz@0.13.2
+# The fuzzer's instrumentation is not part of stable Rust; a stable compiler can be told to give it.
+export RUSTC_BOOTSTRAP=1
+# There is no unsafe code to be watched by a sanitizer, and without one it is several times faster.
+cargo fuzz build --sanitizer none --target-dir target/fuzzing/build
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+fuzz() { # fuzz TARGET RUNS
+    local log="target/fuzzing/$1.log" found="target/fuzzing/corpus/$1" began=$SECONDS
+    mkdir -p "$found" target/fuzzing/artifacts
+    if ! "target/fuzzing/build/$HOST/release/$1" "$found" "fuzz/corpus/$1" -runs="$2" -max_len=16384 -timeout=10 \
+        -rss_limit_mb=1024 -artifact_prefix="target/fuzzing/artifacts/$1-" -print_final_stats=1 >"$log" 2>&1; then
+        echo "$1: FAILED, see $log" && return 1
+    fi
+    printf '%s: %s runs in %s s, %s, %s inputs kept, %s MB at most\n' "$1" \
+        "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" "$((SECONDS - began))" \
+        "$(grep -oE 'cov: [0-9]+ ft: [0-9]+' "$log" | tail -n 1)" \
+        "$(find "$found" -type f | wc -l)" "$(sed -n 's/^stat::peak_rss_mb: *//p' "$log")"
+}
+export -f fuzz
+export HOST=$host
+printf '%s\n' "${targets[@]}" | xargs -P 2 -I '{}' bash -c "fuzz {} $runs" | tee target/fuzzing/figures
