@@ -270,7 +270,13 @@ fn there_is_one_stack_for_tls_and_cryptography() {
         .map(|name| name.trim_end_matches('"'))
         .collect();
     assert_eq!(packages.iter().filter(|name| **name == "ring").count(), 1);
-    for second in ["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"] {
+    for second in [
+        "aws-lc-rs",
+        "aws-lc-sys",
+        "native-tls",
+        "openssl",
+        "openssl-sys",
+    ] {
         assert!(!packages.contains(&second), "{second}");
     }
 }
