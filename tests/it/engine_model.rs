@@ -89,7 +89,10 @@ async fn live(events: &[Event], figures: &Mutex<Figures>) -> Result<(), Failure>
     for (step, event) in events.iter().chain([&Event::Settle]).enumerate() {
         let began = Instant::now();
         match system.step(event).await {
-            Ok(applied) => figures.lock().unwrap().count(event, applied, began.elapsed()),
+            Ok(applied) => figures
+                .lock()
+                .unwrap()
+                .count(event, applied, began.elapsed()),
             Err(why) => {
                 lived = Err(Failure { step, why });
                 break;
@@ -170,7 +173,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn the_engine_does_what_its_reference_does() {
     let began = Instant::now();
     let seed = from_environment("MODEL_SEED", 1);
-    let figures = lives(seed, from_environment("MODEL_STEPS", 300));
+    let figures = lives(seed, from_environment("MODEL_STEPS", 200));
     figures.print(seed, began.elapsed());
 }
 

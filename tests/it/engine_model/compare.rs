@@ -224,5 +224,6 @@ fn told(job: &RealJob, ticket: usize) -> Job {
         reason,
         dispatched: job.dispatched_at.is_some(),
         linked: job.run.is_some(),
+        pulled: job.pull.is_some(),
     }
 }

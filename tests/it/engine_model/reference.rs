@@ -63,6 +63,7 @@ pub struct Ticket {
     /// The pull request on its branch, and whether a job of ours is known to have opened it.
     pub pull: Option<u64>,
     pub pull_known: bool,
+    pub merged: bool,
 }
 
 /// Puts one marker on, takes our others off; a failure takes the trigger off, too.
@@ -103,6 +104,8 @@ pub struct Job {
     pub reason: String,
     pub dispatched: bool,
     pub linked: bool,
+    /// Whether it names a pull request.
+    pub pulled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -375,8 +378,10 @@ impl Reference {
         };
         let closed = job.reason == "the issue was closed";
         let looks = |end: &End| match end {
-            End::Completed => job.status == "completed",
-            End::ReviewFailed => job.status == "review_failed",
+            End::Completed => {
+                job.status == "completed" && (job.pulled || job.kind == Kind::Planning)
+            }
+            End::ReviewFailed => job.status == "review_failed" && job.pulled,
             End::Failed { .. } => job.status == "failed" && !closed,
             End::Cancelled => job.status == "failed" && closed,
             End::TimedOut(why) => job.status == "timed_out" && job.timeout == Some(why),
@@ -397,9 +402,13 @@ impl Reference {
         let told = run.told.take();
         let had_ended = run.host_end.is_some();
         let ticket = &mut self.tickets[job.ticket];
-        // Judged by what it left behind.
-        ticket.pull_known |= told.is_none() && had_ended && ticket.pull.is_some();
+        // A run that failed may have left one, too.
+        ticket.pull_known |= job.pulled;
         if job.kind == Kind::GapFill {
+            // Its comments are all that the ticket hears of it.
+            if told.is_some() {
+                ticket.say(format!("Said by {id}"));
+            }
             return;
         }
         if !matches!(end, End::Completed | End::ReviewFailed) || job.kind == Kind::Planning {
@@ -419,7 +428,6 @@ impl Reference {
             End::Completed | End::ReviewFailed => {
                 ticket.failures.remove(&job.kind);
                 if job.kind == Kind::Implementation {
-                    ticket.pull_known = true;
                     ticket.say("Pull request opened: ");
                 }
                 if end == End::ReviewFailed {
@@ -447,6 +455,14 @@ impl Reference {
                 ticket.say("Parked after 3 failures in a row");
                 *self.reached.entry("parked".to_owned()).or_default() += 1;
             }
+        }
+    }
+
+    /// The host tells that the pull request was merged: the ticket may run again.
+    pub fn merges(&mut self, at: usize) {
+        let ticket = &mut self.tickets[at];
+        if ticket.pull_known && !ticket.merged {
+            (ticket.merged, ticket.dedup) = (true, None);
         }
     }
 
@@ -494,7 +510,10 @@ impl Reference {
             let ticket = &self.tickets[run.ticket];
             let wrongs = [
                 (run.dispatched.is_none(), "was never dispatched"),
-                (run.end_seen.is_none() && past(run.dispatched, BUDGET), "is over its budget"),
+                (
+                    run.end_seen.is_none() && past(run.dispatched, BUDGET),
+                    "is over its budget",
+                ),
                 (past(run.end_seen, REPORT_GRACE), "has ended long ago"),
                 (
                     run.hosted.is_none() && past(run.dispatched, LINKED_WITHIN),

@@ -586,6 +586,7 @@ impl System {
                 ));
             }
         }
+        self.model.merges(self.slots[slot]);
         Ok(())
     }
 
@@ -639,6 +640,11 @@ impl System {
         self.model.now = self.clock.now().as_millis();
     }
 
+    fn owes(&self) -> bool {
+        let lanes = self.world().app.store.read(outbox::lanes).unwrap();
+        !lanes.is_empty()
+    }
+
     async fn poll(&mut self) -> Did {
         poll::once(&self.world().app).await.unwrap();
         Did::Poll
@@ -688,13 +694,12 @@ impl System {
         }
         (self.model.refusals, self.model.failures) = (0, 0);
         for _ in 0..PATIENCE {
-            let before = self.jobs_told();
+            let before = (self.owes(), self.jobs_told());
             self.turn().await?;
-            let lanes = self.world().app.store.read(outbox::lanes).unwrap();
-            if lanes.is_empty() && self.jobs_told() == before {
+            if before == (false, self.jobs_told()) && !self.owes() {
                 return self.compare().await;
             }
-            if !lanes.is_empty() {
+            if self.owes() {
                 self.clock.advance(Duration::from_secs(61));
                 self.model.now = self.clock.now().as_millis();
             }
