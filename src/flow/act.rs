@@ -199,10 +199,10 @@ async fn start_run(
         return session::start(app, errand, &job, &brief, host).await;
     }
     let github = github(app)?;
-    if let Some(tried_at) = errand.unsure_since {
-        if let Some(run) = unseen::find(app, &job, tried_at).await? {
-            return Ok(unseen::started(&job, run));
-        }
+    if let Some(tried_at) = errand.unsure_since
+        && let Some(run) = unseen::find(app, &job, tried_at).await?
+    {
+        return Ok(unseen::started(&job, run));
     }
     let run_config = run_config(app, &job, &brief);
     match ci::start(

@@ -7,8 +7,11 @@
 //! its turn is left out, so that any part of a life is a life, and a failing one shrinks.
 
 mod compare;
+mod ends;
 mod event;
+mod people;
 mod reference;
+mod runs;
 mod step;
 mod system;
 
