@@ -142,7 +142,7 @@ impl Ticket {
 
     pub fn arrive(&mut self, moved: Move) {
         self.labels
-            .retain(|label| !OURS.contains(label) && !(moved.failed && *label == TRIGGER));
+            .retain(|label| !(OURS.contains(label) || moved.failed && *label == TRIGGER));
         self.labels.extend(moved.on);
     }
 
