@@ -43,7 +43,9 @@ pub enum Effect {
     EndRun {
         job: JobId,
         repo: Repo,
-        run: RunHandle,
+        /// None of a run that was dispatched and never seen: it is looked for by its name.
+        #[serde(default)]
+        run: Option<RunHandle>,
     },
     /// Takes a session's machine down.
     DestroyMachine {

@@ -29,6 +29,7 @@ use super::watch::CLOCK_SKEW;
 use super::{dispatch, image};
 
 mod session;
+mod unseen;
 
 /// How long after a job's end may its log take to be there before we do without it?
 const LOG_APPEARS_WITHIN: Duration = Duration::from_secs(10 * 60);
@@ -94,7 +95,10 @@ impl Failure {
 pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
     let acted = match &errand.effect {
         Effect::StartRun { job, brief, .. } => start_run(app, errand, job, brief).await,
-        Effect::EndRun { repo, run, .. } => end_run(app, repo, run).await,
+        Effect::EndRun { job, repo, run } => match run {
+            Some(run) => end_run(app, repo, run).await,
+            None => unseen::end(app, errand, job).await,
+        },
         Effect::DestroyMachine { machine, job, .. } => {
             session::destroy(app, machine, job.as_ref()).await
         }
@@ -185,10 +189,7 @@ async fn start_run(
         }
     };
     if job.dispatched_at.is_some() || !job.is_active() {
-        return match job.runner.host().filter(|_| job.run.is_none()) {
-            Some(host) => session::adopt(app, &job, host).await,
-            None => Ok(Acted::Done),
-        };
+        return unseen::adopt(app, errand, &job).await;
     }
     let (job, brief) = match with_image(app, job, brief).await? {
         Ok(known) => known,
@@ -198,21 +199,10 @@ async fn start_run(
         return session::start(app, errand, &job, &brief, host).await;
     }
     let github = github(app)?;
-    if let Some(tried_at) = errand.unsure_since {
-        match ci::find(github, &job.repo, id, job.reserved_at - CLOCK_SKEW).await? {
-            Some(run) => {
-                let run = Some(RunHandle::Ci {
-                    id: run.id,
-                    url: run.url,
-                });
-                return Ok(Acted::Told(id.clone(), Event::Started { run }));
-            }
-            None if app.now().since(tried_at) < app.pace.run_appears_within => {
-                let settling = "its first try may have started the run; waiting for it to appear";
-                return Err(Failure::passing(settling));
-            }
-            None => {}
-        }
+    if let Some(tried_at) = errand.unsure_since
+        && let Some(run) = unseen::find(app, &job, tried_at).await?
+    {
+        return Ok(unseen::started(&job, run));
     }
     let run_config = run_config(app, &job, &brief);
     match ci::start(

@@ -49,6 +49,9 @@ pub struct TownOptions {
     pub jira_token: String,
     /// Seed of the fault dials.
     pub seed: u64,
+    /// Workflow runs are only records: none is started, and `Repo::begin_run` and `Repo::end_run` tell
+    /// what becomes of each.
+    pub runs_by_hand: bool,
     /// How the dials stand at the start; nothing goes wrong otherwise.
     pub dials: Vec<(Vendor, Dial)>,
 }
@@ -68,6 +71,7 @@ impl TownOptions {
             jira_email: "agent@sandbox.test".into(),
             jira_token: "jira-api-token-sandbox".into(),
             seed: 0x5eed,
+            runs_by_hand: false,
             dials: Vec::new(),
         }
     }
@@ -127,6 +131,7 @@ impl Town {
                 app_id: options.app_id,
                 app_slug: options.app_slug,
                 app_key_pem: options.app_key_pem,
+                runs_by_hand: options.runs_by_hand,
             })?,
             chat: Chat::open(&dir)?,
             machines: FlyMachines::open(&dir)?,
@@ -251,6 +256,12 @@ impl Town {
     /// The folder of the town's state.
     pub fn dir(&self) -> &std::path::Path {
         &self.inner.dir
+    }
+
+    /// Waits until no vendor is at work on a request.
+    pub async fn at_rest(&self) {
+        // Nobody closes the semaphore, so the permits come.
+        drop(self.inner.at_work.acquire_many(AT_WORK_MAX).await);
     }
 
     /// Stops answering. Runs go on, and are found again by the next start in the same folder.

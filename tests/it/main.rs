@@ -27,6 +27,7 @@ mod customizing;
 mod demo;
 mod doctor;
 mod engine;
+mod engine_model;
 mod follow_up;
 mod gap_fill;
 mod guard;

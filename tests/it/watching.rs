@@ -11,7 +11,7 @@ use agent_implement::sandbox::{Fault, RunSnapshot, Ticket, Vendor};
 use agent_implement::store::{jobs, steps};
 use serde_json::{Value, json};
 
-use crate::world::{WORKFLOW, World, mapping};
+use crate::world::{Engine, Making, WORKFLOW, World, mapping};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -365,6 +365,36 @@ async fn the_run_of_a_closed_or_deleted_ticket_is_ended_without_blame() {
         if let Some(left) = world.town.linear().issue("ENG-1").snapshot() {
             assert_eq!(left.labels, ["Agent-Implement"]);
         }
+        world.end().await;
+    }
+}
+
+/// Whatever became of the answer to its dispatch, a run does not go on for nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_run_of_a_closed_ticket_is_ended_although_nobody_has_seen_it() {
+    for lost in [Fault::DropAfter, Fault::StatusAfter(204)] {
+        let world = World::made(Making {
+            engine: Engine::by_hand(),
+            runs_by_hand: true,
+            ..Making::default()
+        })
+        .await;
+        world.flag("ENG-1", "Add the feature");
+        world
+            .town
+            .faults(Vendor::GitHub)
+            .next_on("/dispatches", lost);
+        flow_until_dispatched(&world).await;
+        assert_eq!(
+            (world.run().status.as_str(), world.job().run),
+            ("queued", None)
+        );
+        world.town.linear().issue("ENG-1").cancel();
+        agent_implement::flow::poll::once(&world.app).await.unwrap();
+        assert!(!world.job().is_active());
+        world.quiet().await;
+        assert_eq!(world.run().conclusion.as_deref(), Some("cancelled"));
+        assert_eq!(world.repo().runs().len(), 1, "it is not started again");
         world.end().await;
     }
 }

@@ -74,6 +74,8 @@ pub struct Making {
     pub engine: Engine,
     /// A folder of real agents, instead of the one that plays scripts.
     pub agents: Option<PathBuf>,
+    /// Whether the town's workflow runs are only records.
+    pub runs_by_hand: bool,
 }
 
 /// Who turns the engine.
@@ -96,6 +98,7 @@ impl Default for Making {
             seen_from: None,
             engine: Engine::Alive,
             agents: None,
+            runs_by_hand: false,
         }
     }
 }
@@ -155,6 +158,7 @@ impl World {
         let mut options = TownOptions::new(dir.path().join("town"), program);
         options.app_key_pem = Some(app_key());
         options.agents.clone_from(&making.agents);
+        options.runs_by_hand = making.runs_by_hand;
         let town = Town::start(options).await.unwrap();
         town.linear().team("ENG", "Engineering");
         town.jira().project("OPS", "Operations");

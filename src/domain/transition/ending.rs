@@ -329,14 +329,17 @@ fn close(job: &mut Job, mut owed: Owed) -> Next {
     }
 }
 
-/// A run that is at work is asked to end; a machine ends with what is in it.
+/// A run that is at work is asked to end; a machine ends with what is in it. A CI run that was
+/// dispatched may be there although nobody has seen it.
 pub(super) fn end_run(job: &Job, owed: &mut Owed) {
-    owed.effects
-        .extend(job.run.clone().map(|run| Effect::EndRun {
+    let may_be_there = job.runner == RunnerKind::Ci && job.dispatched_at.is_some();
+    if job.run.is_some() || may_be_there {
+        owed.effects.push(Effect::EndRun {
             job: job.id.clone(),
             repo: job.repo.clone(),
-            run,
-        }));
+            run: job.run.clone(),
+        });
+    }
 }
 
 /// After what the ticket is owed before, the machine's log above all.

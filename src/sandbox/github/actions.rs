@@ -202,6 +202,9 @@ impl Call<'_> {
                 run.cancelled = run.cancelled.or(Some(clock::now_ms()));
             }
         });
+        if self.host.runs_by_hand {
+            self.host.finish(at.owner, at.name, run.id, "cancelled");
+        }
         Ok(Reply::json(202, &json!({})))
     }
 }

@@ -6,6 +6,7 @@
 mod actions;
 mod apps;
 mod auth;
+mod by_hand;
 mod checks;
 mod ci;
 mod comments;
@@ -49,7 +50,8 @@ use crate::sandbox::state::{Shelf, lock};
 #[derive(Clone)]
 pub struct GitHub {
     inner: Arc<Inner>,
-    foreman: Arc<Foreman>,
+    /// None where runs are only records.
+    foreman: Option<Arc<Foreman>>,
 }
 
 /// How a host is set up.
@@ -63,6 +65,8 @@ pub(crate) struct Setup {
     pub app_id: u64,
     pub app_slug: String,
     pub app_key_pem: Option<String>,
+    /// Runs are only records: none is started, and a test tells what becomes of each.
+    pub runs_by_hand: bool,
 }
 
 pub(crate) struct Inner {
@@ -80,6 +84,7 @@ pub(crate) struct Inner {
     /// Whom to tell of pushes, by repository.
     watchers: Mutex<Vec<(String, reviewers::Watcher)>>,
     pub hooks: hooks::Hooks,
+    runs_by_hand: bool,
 }
 
 /// How slow the host is about runs.
@@ -106,6 +111,7 @@ impl GitHub {
             app_id,
             app_slug,
             app_key_pem,
+            runs_by_hand,
         } = setup;
         std::fs::create_dir_all(dir.join("git"))?;
         std::fs::create_dir_all(dir.join("runs"))?;
@@ -125,11 +131,15 @@ impl GitHub {
             downloads: Mutex::default(),
             watchers: Mutex::default(),
             hooks: hooks::Hooks::start(),
+            runs_by_hand,
             dir,
             api,
             server,
         });
-        let foreman = Arc::new(Foreman::start(inner.clone())?);
+        let foreman = match runs_by_hand {
+            true => None,
+            false => Some(Arc::new(Foreman::start(inner.clone())?)),
+        };
         Ok(Self { inner, foreman })
     }
 
@@ -217,7 +227,9 @@ impl GitHub {
 
     /// Stops looking after runs; they go on.
     pub(crate) fn stop(&self) {
-        self.foreman.stop();
+        if let Some(foreman) = &self.foreman {
+            foreman.stop();
+        }
     }
 
     pub(crate) fn kill_runs(&self) {

@@ -234,7 +234,7 @@ impl Inner {
         process::start(&written?, &dir, &self.path)
     }
 
-    fn started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
+    pub(super) fn started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
         let now = clock::now_ms();
         self.shelf.commit(|model| {
             if let Some(run) = model.repo(owner, name).run_mut(id) {
@@ -246,7 +246,7 @@ impl Inner {
         });
     }
 
-    fn finish(&self, owner: &str, name: &str, id: u64, conclusion: &str) {
+    pub(super) fn finish(&self, owner: &str, name: &str, id: u64, conclusion: &str) {
         let now = clock::now_ms();
         self.shelf.commit(|model| {
             if let Some(run) = model.repo(owner, name).run_mut(id) {
