@@ -22,12 +22,19 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{ConfigError, EnvFile};
 use crate::sandbox::scripted_agent;
+use crate::store::StoreError;
 
 /// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
 const MISCONFIGURED: u8 = 78;
+/// The exit code after a failure of the disk, which starting again may find mended. (`EX_IOERR`)
+const DISK_FAILED: u8 = 74;
+/// The exit code of a store that is damaged or somebody else's: only a person can help. (`EX_DATAERR`)
+const DAMAGED: u8 = 65;
 /// What people call this program.
 const NAME: &str = "agent-implement";
 
@@ -143,11 +150,34 @@ pub fn execute(line: CommandLine) -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         eprintln!("agent-implement: {error:#}");
-        match error.is::<ConfigError>() {
-            true => ExitCode::from(MISCONFIGURED),
-            false => ExitCode::FAILURE,
-        }
+        exit_code(&error)
     })
+}
+
+/// What an error means to whoever may start us again.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    use io::ErrorKind as Kind;
+    if error.is::<ConfigError>() {
+        return ExitCode::from(MISCONFIGURED);
+    }
+    let stored = error.chain().find_map(|cause| cause.downcast_ref());
+    match stored {
+        Some(StoreError::Damaged { .. } | StoreError::Foreign { .. }) => ExitCode::from(DAMAGED),
+        Some(StoreError::Lost | StoreError::Full(_)) => ExitCode::from(DISK_FAILED),
+        Some(StoreError::Open { source, .. }) => match source.kind() {
+            Kind::PermissionDenied => ExitCode::from(MISCONFIGURED),
+            Kind::ReadOnlyFilesystem
+            | Kind::StorageFull
+            | Kind::QuotaExceeded
+            | Kind::FileTooLarge => ExitCode::from(DISK_FAILED),
+            // EIO has no kind of its own.
+            _ if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                ExitCode::from(DISK_FAILED)
+            }
+            _ => ExitCode::FAILURE,
+        },
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// The end of a command that prints. Whoever reads may have read enough.
@@ -167,5 +197,9 @@ fn with_runtime(
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
-        .block_on(command)
+        .block_on(async {
+            // A file beyond the limit of its size is to be an error that is told, not a silent end.
+            let _limit = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
+            command.await
+        })
 }

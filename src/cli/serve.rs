@@ -16,6 +16,7 @@ use crate::http::{self, Control};
 use crate::store::Store;
 use crate::wire::Redactor;
 
+use super::DISK_FAILED;
 use super::logging;
 use super::supervision::Supervision;
 
@@ -78,7 +79,7 @@ pub async fn run(
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // What the last commit did is known only to the next process.
-        () = app.store.lost() => ExitCode::FAILURE,
+        () = app.store.lost() => ExitCode::from(DISK_FAILED),
         // Half a service is none: whoever started us starts a whole one.
         ended = &mut engine => ended_early("The engine", ended.err()),
         ended = &mut serving => ended_early("The HTTP server", ended.err()),

@@ -120,11 +120,15 @@ async fn state(app: &App) -> String {
         Ok((jobs::active(tx)?.len(), outbox::pending(tx)?.len()))
     });
     match counted.await {
-        Ok((runs, owed)) => format!(
-            "{runs} under way, {} flagged in sight, {owed} to deliver, {} polls so far",
-            app.sightings.in_sight(),
-            app.pulse.polls()
-        ),
+        Ok((runs, owed)) => {
+            let trouble = app.store.space().trouble();
+            let trouble = trouble.map_or_else(String::new, |what| format!("{what}; "));
+            format!(
+                "{trouble}{runs} under way, {} flagged in sight, {owed} to deliver, {} polls so far",
+                app.sightings.in_sight(),
+                app.pulse.polls()
+            )
+        }
         Err(error) => error.to_string(),
     }
 }

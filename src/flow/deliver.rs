@@ -23,7 +23,7 @@ use crate::domain::templates::SyncReport;
 use crate::domain::transition::{Cause, Event};
 use crate::store::outbox::{self, Errand, Retry};
 use crate::store::syncs::{self, Synced};
-use crate::store::{StoreResult, jobs};
+use crate::store::{Space, StoreResult, jobs};
 
 use super::act::{self, Acted, Failure};
 use super::commit::{self, Policy};
@@ -88,6 +88,10 @@ fn start_due(
     busy: &mut HashSet<String>,
     tries: &mut JoinSet<(String, StoreResult<()>)>,
 ) -> StoreResult<()> {
+    // What cannot be noted is not begun; it stays due.
+    if let Space::Full(_) = app.store.space() {
+        return Ok(());
+    }
     let free = LANES.saturating_sub(busy.len());
     let due = app
         .store

@@ -82,6 +82,9 @@ pub(super) fn image_of(app: &App, runner: RunnerKind, repo: &Repo, asked: Asked)
 /// Why no run of this mapping and phase can start in this mode, whatever the issue.
 pub fn ineligible(app: &App, mode: RunnerMode, mapping: &Mapping, phase: Phase) -> Option<String> {
     let config = &app.config;
+    if let Some(trouble) = app.store.space().trouble() {
+        return Some(format!("The service's disk: {trouble}."));
+    }
     if config.github.is_none() {
         return Some(
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY."

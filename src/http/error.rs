@@ -138,10 +138,11 @@ impl Reply for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "A request could not be stored or read.");
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The store is not available",
-        )
+        let told = match error {
+            StoreError::Full(_) => "The disk of the service is full",
+            _ => "The store is not available",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, told)
     }
 }
 

@@ -24,8 +24,9 @@ pub fn routes(app: &App) -> Routes {
 async fn show(app: App) -> ApiResult {
     let mut reasons = Vec::new();
     if !app.store.is_healthy() {
-        reasons.push("the store cannot write");
+        reasons.push("the store cannot write".to_owned());
     }
+    reasons.extend(app.store.space().trouble());
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));

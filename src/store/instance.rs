@@ -11,7 +11,8 @@ const KEY: &str = "instance";
 
 /// Makes the id, unless the store has one.
 pub(super) fn found(db: &Database) -> StoreResult<()> {
-    let tx = db.begin_write()?;
+    let mut tx = db.begin_write()?;
+    tx.set_quick_repair(true);
     let view = WriteTx::new(&tx);
     if META.get(&view, KEY)?.is_some() {
         return Ok(tx.abort()?);

@@ -28,7 +28,8 @@ pub(super) fn bring_up_to_date(db: &Database) -> StoreResult<()> {
 
 fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
     let known = steps.len() as u64 + 1;
-    let tx = db.begin_write()?;
+    let mut tx = db.begin_write()?;
+    tx.set_quick_repair(true);
     let tables_before = tx.list_tables()?.count();
     tables::create_all(&tx)?;
     let has_all = tx.list_tables()?.count() == tables_before;

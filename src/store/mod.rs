@@ -29,27 +29,36 @@ pub mod syncs;
 pub mod usage;
 
 mod backup;
+mod examine;
+#[cfg(test)]
+mod faults;
 mod key_file;
 mod migrations;
 mod news;
 mod restore;
 mod shelf;
+mod space;
 mod tables;
 mod writer;
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redb::{Database, ReadableDatabase};
+use redb::{Database, ReadableDatabase, StorageBackend};
 use tokio::sync::{Notify, broadcast};
+
+use space::Gauge;
 
 pub use backup::{Backup, BackupError, Header as BackupHeader};
 pub use key_file::KEY_FILE;
 pub use news::News;
 pub use restore::{Aside, SealedRows, Staged};
 pub use shelf::{ReadTx, Rows, WriteTx};
+pub use space::{ROOM_TO_BEGIN, Space, free_in};
 pub use writer::{Meters, Stats};
 
 /// Memory that redb may use for pages. Its own default is a gigabyte.
@@ -83,13 +92,70 @@ pub enum StoreError {
         "the store was written by a newer version (schema {found}, this version knows {known}); install that version again"
     )]
     TooNew { found: u64, known: u64 },
-    #[error("opening the store {path}: {source}")]
-    Open {
-        path: String,
-        source: std::io::Error,
-    },
-    #[error("a write panicked and was undone")]
+    #[error("opening the store {path}: {source}{}", remedy(source))]
+    Open { path: String, source: io::Error },
+    /// Its file is not what was written. It was left as it is.
+    #[error(
+        "the store {path} is damaged ({cause}) and was left as it is; restore a backup: agent-implement restore FILE --replace (which keeps the damaged file beside it)"
+    )]
+    Damaged { path: String, cause: String },
+    #[error(
+        "{path} is a database of another program and was left as it is; move it away, or set DATA_DIR to another folder"
+    )]
+    Foreign { path: String },
+    /// Nothing was written, and nothing will be until there is room.
+    #[error("the disk is full: {0} bytes are free, which is too little to write anything")]
+    Full(u64),
+    #[error("a transaction panicked and was undone")]
     Panicked,
+}
+
+/// What helps when the operating system does not let the store be opened.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; give the folder to the service's user (chown -R), or set DATA_DIR to a folder that is"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; mount the disk for writing (see dmesg for why it is not), or set DATA_DIR to another"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space, or move DATA_DIR to a larger disk"
+        }
+        _ => "",
+    }
+}
+
+impl StoreError {
+    /// Whether the file or its disk failed, so that nothing that follows in this process can be
+    /// relied on.
+    fn is_of_the_disk(&self) -> bool {
+        use redb::Error as E;
+        let StoreError::Db(error) = self else {
+            return false;
+        };
+        matches!(
+            **error,
+            E::Corrupted(_) | E::Io(_) | E::PreviousIo | E::LockPoisoned(_) | E::DatabaseClosed
+        )
+    }
+
+    /// The same, met while the store at this path was opened.
+    fn at(self, path: &Path) -> Self {
+        let shown = path.display().to_string();
+        let StoreError::Db(error) = self else {
+            return self;
+        };
+        match *error {
+            redb::Error::DatabaseAlreadyOpen => StoreError::InUse { path: shown },
+            redb::Error::Io(source) => StoreError::Open {
+                path: shown,
+                source,
+            },
+            redb::Error::Corrupted(cause) => StoreError::Damaged { path: shown, cause },
+            other => StoreError::Db(Box::new(other)),
+        }
+    }
 }
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
@@ -113,43 +179,51 @@ impl Store {
     /// brings an older schema up to date.
     pub fn open(dir: &Path) -> StoreResult<Self> {
         let path = dir.join(FILE_NAME);
-        let shown = path.display().to_string();
-        std::fs::create_dir_all(dir).map_err(|source| StoreError::Open {
-            path: shown.clone(),
+        let failed = |source| StoreError::Open {
+            path: path.display().to_string(),
             source,
-        })?;
-        if !path.exists() {
+        };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        if !path.try_exists().map_err(failed)? {
             found(dir, &path)?;
         }
-        let opened = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create(&path);
-        let db = opened.map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: shown },
-            other => other.into(),
-        })?;
+        examine::examine(&path, tables::META.name()).map_err(|fault| fault.at(&path))?;
+        let opened = || {
+            let db = Database::builder()
+                .set_cache_size(CACHE_BYTES)
+                .create(&path)?;
+            Self::with(db, Gauge::of(dir))
+        };
+        // What redb cannot make sense of, it may panic over.
+        let opened = catch_unwind(AssertUnwindSafe(opened)).unwrap_or_else(|_| {
+            let cause = "it cannot be made sense of".to_owned();
+            Err(redb::Error::Corrupted(cause).into())
+        });
         Ok(Self {
             dir: Some(Arc::new(dir.to_owned())),
-            ..Self::with(db)?
+            ..opened.map_err(|error| error.at(&path))?
         })
     }
 
     /// A store that lives in memory, for tests of the floors above.
     pub fn in_memory() -> StoreResult<Self> {
-        let backend = redb::backends::InMemoryBackend::new();
-        Self::with(
-            Database::builder()
-                .set_cache_size(CACHE_BYTES)
-                .create_with_backend(backend)?,
-        )
+        Self::on(redb::backends::InMemoryBackend::new(), Gauge::unlimited())
     }
 
-    fn with(db: Database) -> StoreResult<Self> {
+    /// A store on something else than a file.
+    fn on(backend: impl StorageBackend, gauge: Gauge) -> StoreResult<Self> {
+        let db = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(backend)?;
+        Self::with(db, gauge)
+    }
+
+    fn with(db: Database, gauge: Gauge) -> StoreResult<Self> {
         migrations::bring_up_to_date(&db)?;
         instance::found(&db)?;
         let db = Arc::new(db);
         Ok(Self {
-            writer: writer::Writer::start(Arc::clone(&db)),
+            writer: writer::Writer::start(Arc::clone(&db), gauge),
             order: Arc::new(AtomicU64::new(first_order())),
             db,
             dir: None,
@@ -161,9 +235,17 @@ impl Store {
         self.order.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `f` on a snapshot. For point reads and short ranges; it blocks the caller's thread.
+    /// Runs `f` on a snapshot. For point reads and short ranges; it blocks the caller's thread. A file
+    /// that cannot be read any more is no file to go on with: see [`Store::lost`].
     pub fn read<T>(&self, f: impl FnOnce(&ReadTx) -> StoreResult<T>) -> StoreResult<T> {
-        f(&ReadTx::new(self.db.begin_read()?))
+        let reading = || f(&ReadTx::new(self.db.begin_read()?));
+        let read = catch_unwind(AssertUnwindSafe(reading)).unwrap_or(Err(StoreError::Panicked));
+        if let Err(error) = &read
+            && error.is_of_the_disk()
+        {
+            self.writer.lose(error);
+        }
+        read
     }
 
     /// Runs a long read on a snapshot, off the threads that serve requests.
@@ -203,7 +285,7 @@ impl Store {
         let _ = self.writer.news().send(news);
     }
 
-    /// Resolves when a commit has failed and the process must end to find out what is true.
+    /// Resolves when a commit or a read has failed and the process must end to find out what is true.
     pub async fn lost(&self) {
         self.writer.lost().await;
     }
@@ -211,6 +293,11 @@ impl Store {
     /// Whether writes are still possible.
     pub fn is_healthy(&self) -> bool {
         self.writer.is_healthy()
+    }
+
+    /// What the free space of its disk allows.
+    pub fn space(&self) -> Space {
+        self.writer.space()
     }
 
     /// How commits go.
@@ -233,13 +320,20 @@ fn found(dir: &Path, path: &Path) -> StoreResult<()> {
     };
     let fresh = dir.join(format!("{FILE_NAME}.{}.new", std::process::id()));
     match std::fs::remove_file(&fresh) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    drop(Database::builder().create(&fresh)?);
-    // Somebody was faster, or this disk knows no links: then it is made in its place.
-    let _ = std::fs::hard_link(&fresh, path);
-    std::fs::remove_file(&fresh).map_err(failed)
+    let made = Database::builder().create(&fresh);
+    if made.is_ok() {
+        // Somebody was faster, or this disk knows no links: then it is made in its place.
+        let _ = std::fs::hard_link(&fresh, path);
+    }
+    let removed = std::fs::remove_file(&fresh);
+    made.map_err(|error| StoreError::from(error).at(path))?;
+    removed.map_err(failed)?;
+    // What is committed to a file is kept only if its name is.
+    let folder = std::fs::File::open(dir).and_then(|folder| folder.sync_all());
+    folder.map_err(failed)
 }
 
 /// Microseconds since the epoch: more than the last process can have handed out, unless it did so

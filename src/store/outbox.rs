@@ -186,6 +186,7 @@ pub fn of_lane(tx: &impl Rows, lane: &str) -> StoreResult<Vec<Errand>> {
 
 /// The errand is done, or nothing is left to do: the lane goes on.
 pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<()> {
+    tx.insist();
     let was_first = is_first(tx, errand)?;
     OUTBOX.remove(tx, (errand.lane.as_str(), errand.seq))?;
     tx.tell(News::Outbox);
@@ -223,6 +224,7 @@ pub struct Retry {
 
 /// The try failed and another follows later; its lane waits for it.
 pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()> {
+    tx.insist();
     let later = Errand {
         due_at: retry.due_at,
         claimed_at: None,

@@ -166,7 +166,8 @@ fn fill(backup: &mut Backup, path: &Path, sealed: SealedRows) -> Result<Database
         .set_cache_size(CACHE_BYTES)
         .create(path)
         .map_err(super::StoreError::from)?;
-    let tx = db.begin_write().map_err(super::StoreError::from)?;
+    let mut tx = db.begin_write().map_err(super::StoreError::from)?;
+    tx.set_quick_repair(true);
     let mut filler = Filler {
         backup,
         tx: &tx,
@@ -241,7 +242,8 @@ impl Filler<'_> {
 /// Marks every errand as one whose answer may have been lost, so that its run is looked for before it
 /// is started, and its comment before it is written.
 fn doubt_what_is_owed(db: &Database, now: Timestamp) -> StoreResult<()> {
-    let tx = db.begin_write()?;
+    let mut tx = db.begin_write()?;
+    tx.set_quick_repair(true);
     {
         let view = WriteTx::new(&tx);
         let doubted = |errand: Errand| Errand {

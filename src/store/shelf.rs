@@ -38,6 +38,7 @@ pub struct WriteTx<'t> {
     tx: &'t WriteTransaction,
     writes: Cell<u64>,
     owes: Cell<bool>,
+    insists: Cell<bool>,
     news: RefCell<BTreeSet<News>>,
 }
 
@@ -47,6 +48,7 @@ impl<'t> WriteTx<'t> {
             tx,
             writes: Cell::new(0),
             owes: Cell::new(false),
+            insists: Cell::new(false),
             news: RefCell::default(),
         }
     }
@@ -63,6 +65,15 @@ impl<'t> WriteTx<'t> {
 
     pub(super) fn owes(&self) -> bool {
         self.owes.get()
+    }
+
+    /// Has it written as long as the disk takes it: what has happened outside must be known here.
+    pub(super) fn insist(&self) {
+        self.insists.set(true);
+    }
+
+    pub(super) fn insists(&self) -> bool {
+        self.insists.get()
     }
 
     /// Tells those who listen, after the commit.

@@ -9,6 +9,7 @@
 //! one that had already written has the transaction abandoned and its neighbours run again without
 //! it.
 //!
+//! A commit for which the disk has no room is not tried: its writes are refused, and the next may do.
 //! A commit that fails may or may not be on disk. Nothing sensible can follow it in this process:
 //! everybody is told [`StoreError::Lost`], and the process ends and looks again.
 
@@ -25,6 +26,7 @@ use crate::meter::{Histogram, Unit};
 
 use super::news::{BACKLOG, News};
 use super::shelf::WriteTx;
+use super::space::{Gauge, Space};
 use super::{StoreError, StoreResult};
 
 /// How many closures may share a commit? Bounds the memory of a transaction.
@@ -47,6 +49,7 @@ pub(super) struct Writer {
 }
 
 struct Shared {
+    gauge: Gauge,
     outbox_bell: Notify,
     news: broadcast::Sender<News>,
     lost: AtomicBool,
@@ -82,9 +85,10 @@ pub struct Stats {
 }
 
 impl Writer {
-    pub(super) fn start(db: Arc<Database>) -> Self {
+    pub(super) fn start(db: Arc<Database>, gauge: Gauge) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
+            gauge,
             outbox_bell: Notify::new(),
             news: broadcast::Sender::new(BACKLOG),
             lost: AtomicBool::new(false),
@@ -115,6 +119,7 @@ impl Writer {
         let work = Pending {
             f,
             result: None,
+            wrote: false,
             reply: Some(reply),
         };
         self.queue
@@ -139,6 +144,18 @@ impl Writer {
         if self.is_healthy() {
             rung.await;
         }
+    }
+
+    /// The store failed outside of a commit.
+    pub(super) fn lose(&self, error: &StoreError) {
+        if self.is_healthy() {
+            tracing::error!(%error, "The store could not be read. Stopping: whether it is whole is known only after a restart.");
+        }
+        self.shared.lose();
+    }
+
+    pub(super) fn space(&self) -> Space {
+        self.shared.gauge.read()
     }
 
     pub(super) fn is_healthy(&self) -> bool {
@@ -186,17 +203,23 @@ trait Work: Send {
 enum Ran {
     Well,
     Badly,
+    /// The file or its disk failed.
+    Broke,
 }
 
 #[derive(Clone, Copy)]
 enum Commit {
     Done,
+    /// Nothing was written, for want of room: so many bytes are free.
+    Refused(u64),
     Unknown,
 }
 
 struct Pending<F, T> {
     f: F,
     result: Option<StoreResult<T>>,
+    /// Whether its last run changed anything.
+    wrote: bool,
     reply: Option<oneshot::Sender<StoreResult<T>>>,
 }
 
@@ -208,11 +231,12 @@ where
     fn run(&mut self, tx: &WriteTx<'_>) -> Ran {
         let result =
             catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
-        let ran = if result.is_ok() {
-            Ran::Well
-        } else {
-            Ran::Badly
+        let ran = match &result {
+            Ok(_) => Ran::Well,
+            Err(error) if error.is_of_the_disk() => Ran::Broke,
+            Err(_) => Ran::Badly,
         };
+        self.wrote = tx.writes() > 0;
         self.result = Some(result);
         ran
     }
@@ -224,7 +248,8 @@ where
     fn settle(mut self: Box<Self>, commit: Commit) {
         let answer = match (commit, self.result.take()) {
             (_, Some(Err(error))) => Err(error),
-            (Commit::Done, Some(Ok(value))) => Ok(value),
+            (Commit::Refused(free), Some(Ok(_))) if self.wrote => Err(StoreError::Full(free)),
+            (Commit::Done | Commit::Refused(_), Some(Ok(value))) => Ok(value),
             (Commit::Unknown, _) | (_, None) => Err(StoreError::Lost),
         };
         if let Some(reply) = self.reply.take() {
@@ -258,7 +283,7 @@ impl Thread {
 
     fn commit(&self, group: &mut [Box<dyn Work>]) -> Commit {
         match self.try_commit(group) {
-            Ok(()) => Commit::Done,
+            Ok(commit) => commit,
             Err(error) => {
                 tracing::error!(%error, "The store could not commit. Stopping: what is on disk is known only after a restart.");
                 self.shared.lose();
@@ -267,18 +292,24 @@ impl Thread {
         }
     }
 
-    fn try_commit(&self, group: &mut [Box<dyn Work>]) -> StoreResult<()> {
+    fn try_commit(&self, group: &mut [Box<dyn Work>]) -> StoreResult<Commit> {
         loop {
             let began = Instant::now();
             let mut tx = self.db.begin_write()?;
             tx.set_quick_repair(true);
-            let Some(done) = run_all(&tx, group) else {
+            let Some(done) = run_all(&tx, group)? else {
                 tx.abort()?;
                 continue;
             };
             if done.writes == 0 {
                 tx.abort()?;
-                return Ok(());
+                return Ok(Commit::Done);
+            }
+            if let Space::Full(free) = self.shared.gauge.read()
+                && !done.insists
+            {
+                tx.abort()?;
+                return Ok(Commit::Refused(free));
             }
             tx.commit()?;
             self.shared.meters.commits.observe_time(began.elapsed());
@@ -291,7 +322,7 @@ impl Thread {
                 self.shared.outbox_bell.notify_one();
             }
             self.shared.tell(done.news);
-            return Ok(());
+            return Ok(Commit::Done);
         }
     }
 }
@@ -301,12 +332,17 @@ struct Done {
     closures: u64,
     writes: u64,
     owes: bool,
+    /// Whether one of them must be kept although there is next to no room.
+    insists: bool,
     news: BTreeSet<News>,
 }
 
 /// Runs every closure that has not failed before. None when one failed after it had written: the
 /// transaction holds its traces and must be abandoned.
-fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> Option<Done> {
+///
+/// # Errors
+/// When the file or its disk failed one of them: then nothing can be committed.
+fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> StoreResult<Option<Done>> {
     let mut done = Done::default();
     for work in group.iter_mut().filter(|work| !work.has_failed()) {
         let view = WriteTx::new(tx);
@@ -315,13 +351,15 @@ fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> Option<D
                 done.closures += u64::from(view.writes() > 0);
                 done.writes += view.writes();
                 done.owes |= view.owes();
+                done.insists |= view.insists();
                 done.news.append(&mut view.into_news());
             }
             Ran::Badly if view.writes() == 0 => {}
-            Ran::Badly => return None,
+            Ran::Badly => return Ok(None),
+            Ran::Broke => return Err(StoreError::Lost),
         }
     }
-    Some(done)
+    Ok(Some(done))
 }
 
 #[cfg(test)]
@@ -384,5 +422,32 @@ mod tests {
         let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
         let kept: Vec<&str> = asked.into_iter().filter(is_kept).collect();
         assert_eq!(kept, ["first", "good"]);
+    }
+
+    #[tokio::test]
+    async fn next_to_no_room_refuses_writes_until_there_is_some_and_lets_reads_be() {
+        let free = Arc::new(AtomicU64::new(u64::MAX));
+        let shown = Arc::clone(&free);
+        let gauge = Gauge::new(move || Some(shown.load(Ordering::Relaxed)));
+        let store = Store::on(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+        let put = |key: &'static str| store.write(move |tx| META.put(tx, key, &json!(1)));
+        put("before").await.unwrap();
+        free.store(5 << 20, Ordering::Relaxed);
+        let refused = put("refused").await;
+        assert!(matches!(refused, Err(StoreError::Full(free)) if free == 5 << 20));
+        // Whoever writes nothing is not refused: the watchdog asks so.
+        store.write(|_| Ok(())).await.unwrap();
+        let insisting = store.write(|tx| {
+            tx.insist();
+            META.put(tx, "happened", &json!(1))
+        });
+        insisting.await.unwrap();
+        assert!(store.is_healthy());
+        free.store(u64::MAX, Ordering::Relaxed);
+        put("after").await.unwrap();
+        let asked = ["before", "refused", "happened", "after"];
+        let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
+        let kept: Vec<&str> = asked.into_iter().filter(is_kept).collect();
+        assert_eq!(kept, ["before", "happened", "after"]);
     }
 }

@@ -136,7 +136,7 @@ fn survive((tracker, kill): (Tracker, Kill)) -> Result<(), String> {
 }
 
 /// Whatever the crash interrupted: the record of who did what is whole.
-fn look_at_the_audit(dir: &Path) -> Result<(), String> {
+pub fn look_at_the_audit(dir: &Path) -> Result<(), String> {
     let mut verify = Command::new(PROGRAM);
     verify.args(["audit", "verify", "--data-dir"]);
     let verified = verify.arg(dir.join("data")).output().unwrap();
@@ -148,7 +148,7 @@ fn look_at_the_audit(dir: &Path) -> Result<(), String> {
     }
 }
 
-fn look_at_the_town(tracker: Tracker, dir: &Path) -> Result<(), String> {
+pub fn look_at_the_town(tracker: Tracker, dir: &Path) -> Result<(), String> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let options = TownOptions::new(dir.join("town"), PROGRAM);
     let town = runtime.block_on(Town::start(options)).unwrap();

@@ -25,6 +25,7 @@ mod control;
 mod customizations;
 mod customizing;
 mod demo;
+mod disk;
 mod doctor;
 mod engine;
 mod engine_model;

@@ -104,6 +104,16 @@ impl Service {
         self.child.wait().unwrap();
     }
 
+    /// Waits until it ends by itself, and answers its exit code.
+    pub fn ended(mut self) -> i32 {
+        let began = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(began.elapsed() < PATIENCE, "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.child.wait().unwrap().code().unwrap()
+    }
+
     /// Ends it as systemd would, and answers its exit code.
     pub fn stop(mut self) -> i32 {
         let pid = Pid::from_child(&self.child);

@@ -9,10 +9,7 @@ use crate::config::Config;
 use crate::custom;
 use crate::domain::checkup::Finding;
 use crate::flow::doctor::Standing;
-use crate::store::KEY_FILE;
-
-/// Below this, writes are about to fail.
-const LEAST_SPACE: u64 = 64 << 20;
+use crate::store::{KEY_FILE, ROOM_TO_BEGIN, free_in};
 
 /// Below this, an operator should know.
 const LITTLE_SPACE: u64 = 1 << 30;
@@ -30,13 +27,13 @@ pub(super) fn folder(config: &Config) -> Vec<Finding> {
                 .mend(format!("Give it to the service's user: chown -R <user> {shown}; or set DATA_DIR to a folder that is.")),
         ];
     }
-    let free = free_space(there);
+    let free = free_in(there);
     let space = match free {
         Some(free) if free < LITTLE_SPACE => {
             let what = format!("only {} MiB are free where {shown} is", free >> 20);
             let because = "Nothing is dispatched or acknowledged when the store cannot grow.";
             let remedy = "Free some space, or move DATA_DIR to a larger disk.";
-            let found = match free < LEAST_SPACE {
+            let found = match free < ROOM_TO_BEGIN {
                 true => Finding::error(check, what),
                 false => Finding::warning(check, what),
             };
@@ -55,11 +52,6 @@ fn ancestor(dir: &Path) -> &Path {
     let mut above = dir.ancestors().skip(1);
     let found = above.find(|path| path.exists());
     found.unwrap_or(Path::new("."))
-}
-
-fn free_space(dir: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(dir).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// The file with the key of the stored secrets, where there is one.

@@ -35,7 +35,8 @@ struct Open {
 }
 
 impl<Now: FnMut() -> Timestamp> DayFiles<Now> {
-    /// Opens today's file, so that a folder that cannot be written is found at the start.
+    /// Opens today's file, so that a folder that cannot be written is found at the start. A disk that is
+    /// full keeps nobody from starting: the file is tried again with every line.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -47,7 +48,11 @@ impl<Now: FnMut() -> Timestamp> DayFiles<Now> {
             now,
             open: None,
         };
-        files.today()?;
+        match files.today() {
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
         Ok(files)
     }
 
@@ -68,6 +73,7 @@ impl<Now: FnMut() -> Timestamp> DayFiles<Now> {
 
 impl Open {
     fn at(dir: &Path, day: String) -> io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
         let path = dir.join(format!("{PREFIX}{day}{SUFFIX}"));
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let written = file.metadata()?.len();
@@ -104,6 +110,11 @@ impl<Now: FnMut() -> Timestamp> Write for DayFiles<Now> {
             None => Ok(()),
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded)
 }
 
 fn day(at: Timestamp) -> String {

@@ -108,7 +108,6 @@ fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> 
         return Ok(None);
     }
     let dir = config.data_dir.join("logs");
-    std::fs::create_dir_all(&dir)?;
     let now = || Clock::Machine.now();
     let files = DayFiles::start(&dir, config.log_keep_days, MAX_BYTES, now)?;
     Ok(Some(tracing_appender::non_blocking(files)))
