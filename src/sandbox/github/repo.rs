@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Inner;
 use super::git::{CommitSnapshot, Git};
-use super::model::{Merge, Model, Pull};
+use super::model::{Merge, Model, Pull, Run};
 use super::rest::Place;
 use crate::sandbox::clock;
 
@@ -179,6 +179,16 @@ impl Repo {
         });
     }
 
+    /// Begins a run that nobody plays.
+    pub fn begin_run(&self, id: u64) {
+        self.host.started(&self.owner, &self.name, id, 1);
+    }
+
+    /// Ends a run that nobody plays.
+    pub fn end_run(&self, id: u64, conclusion: &str) {
+        self.host.finish(&self.owner, &self.name, id, conclusion);
+    }
+
     /// Deletes a run and its log, as a person may.
     pub fn delete_run(&self, id: u64) {
         self.edit(|model| {
@@ -190,16 +200,7 @@ impl Repo {
     /// Oldest first.
     pub fn runs(&self) -> Vec<RunSnapshot> {
         let runs = self.read(|repo| {
-            let runs = repo.runs.iter().map(|run| RunSnapshot {
-                id: run.id,
-                workflow: run.workflow.clone(),
-                title: run.title.clone(),
-                status: run.status.word().to_owned(),
-                conclusion: run.conclusion.clone(),
-                attempt: run.attempt,
-                inputs: run.inputs.clone(),
-                branch: run.branch.clone(),
-            });
+            let runs = repo.runs.iter().map(snapshot);
             runs.collect()
         });
         runs.unwrap_or_default()
@@ -396,5 +397,18 @@ impl Repo {
     /// The page of a pull request.
     pub fn pull_url(&self, number: u64) -> String {
         format!("{}/{}/pull/{number}", self.host.server, self.full_name())
+    }
+}
+
+pub(super) fn snapshot(run: &Run) -> RunSnapshot {
+    RunSnapshot {
+        id: run.id,
+        workflow: run.workflow.clone(),
+        title: run.title.clone(),
+        status: run.status.word().to_owned(),
+        conclusion: run.conclusion.clone(),
+        attempt: run.attempt,
+        inputs: run.inputs.clone(),
+        branch: run.branch.clone(),
     }
 }

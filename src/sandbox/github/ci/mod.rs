@@ -234,7 +234,13 @@ impl Inner {
         process::start(&written?, &dir, &self.path)
     }
 
-    fn started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
+    pub(in crate::sandbox::github) fn started(
+        &self,
+        owner: &str,
+        name: &str,
+        id: u64,
+        attempt: u64,
+    ) {
         let now = clock::now_ms();
         self.shelf.commit(|model| {
             if let Some(run) = model.repo(owner, name).run_mut(id) {
@@ -246,7 +252,13 @@ impl Inner {
         });
     }
 
-    fn finish(&self, owner: &str, name: &str, id: u64, conclusion: &str) {
+    pub(in crate::sandbox::github) fn finish(
+        &self,
+        owner: &str,
+        name: &str,
+        id: u64,
+        conclusion: &str,
+    ) {
         let now = clock::now_ms();
         self.shelf.commit(|model| {
             if let Some(run) = model.repo(owner, name).run_mut(id) {
