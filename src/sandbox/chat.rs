@@ -34,6 +34,10 @@ impl Chat {
         self.0.read(Clone::clone)
     }
 
+    pub(crate) fn keep_in_memory(&self) {
+        self.0.keep_in_memory();
+    }
+
     pub(crate) fn settle(&self) -> anyhow::Result<()> {
         self.0.settle()
     }

@@ -4,8 +4,11 @@
 //! after the state it speaks of is on disk (`settle`), so a `kill -9` loses nothing acknowledged.
 //! Two requests that change the model at once share one rewrite: the second finds its version
 //! already saved by the first. No fsync: the promise is about the process, not the machine.
+//! A town that is asked to may keep its models in memory alone: each change rewrites the whole
+//! file, which thousands of rows make too slow for a stand-in under load.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
@@ -18,6 +21,8 @@ pub(crate) struct Shelf<T> {
     live: Mutex<Versioned<T>>,
     /// Version on disk. Held while writing, so that writers queue and then find their work done.
     saved: Mutex<u64>,
+    /// Nothing is written any more.
+    in_memory: AtomicBool,
 }
 
 struct Versioned<T> {
@@ -39,6 +44,7 @@ impl<T: Serialize + DeserializeOwned + Default> Shelf<T> {
             path,
             live: Mutex::new(Versioned { value, version: 0 }),
             saved: Mutex::new(0),
+            in_memory: AtomicBool::new(false),
         })
     }
 
@@ -53,8 +59,16 @@ impl<T: Serialize + DeserializeOwned + Default> Shelf<T> {
         edit(&mut live.value)
     }
 
+    /// From now on nothing is written, and what changes is lost with the process.
+    pub fn keep_in_memory(&self) {
+        self.in_memory.store(true, Ordering::Relaxed);
+    }
+
     /// Returns once everything changed so far is on disk.
     pub fn settle(&self) -> anyhow::Result<()> {
+        if self.in_memory.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let wanted = lock(&self.live).version;
         let mut saved = lock(&self.saved);
         if *saved >= wanted {

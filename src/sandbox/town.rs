@@ -248,6 +248,15 @@ impl Town {
         &self.inner.requests
     }
 
+    /// From now on tickets, messages, pull requests and runs are in memory alone: for thousands of
+    /// them, of which nothing needs to outlive the process.
+    pub fn keep_in_memory(&self) {
+        self.inner.linear.keep_in_memory();
+        self.inner.jira.keep_in_memory();
+        self.inner.github.keep_in_memory();
+        self.inner.chat.keep_in_memory();
+    }
+
     /// Where the scripted agent finds its scripts: `Script::save(town.scripts(), "ENG-1")`.
     pub fn scripts(&self) -> std::path::PathBuf {
         self.inner.dir.join("scripts")

@@ -168,6 +168,25 @@ impl GitHub {
         lock(&self.inner.timing).listing_delay = delay;
     }
 
+    /// The runs of all repositories that were dispatched after this one, each with its repository.
+    pub fn runs_after(&self, id: u64) -> Vec<(Repo, RunSnapshot)> {
+        let new = self.inner.shelf.read(|model| {
+            let of = |repo: &model::Repo| {
+                let newest_first = repo.runs.iter().rev();
+                let new = newest_first
+                    .take_while(|run| run.id > id)
+                    .map(repo::snapshot);
+                let place = (repo.owner.clone(), repo.name.clone());
+                new.map(|run| (place.clone(), run)).collect::<Vec<_>>()
+            };
+            model.repos.iter().flat_map(of).collect::<Vec<_>>()
+        });
+        let named = new.into_iter();
+        named
+            .map(|((owner, name), run)| (self.repo(&owner, &name), run))
+            .collect()
+    }
+
     /// Sets how many requests an hour each token may make, and starts the hour again.
     pub fn set_quota(&self, requests_per_hour: u64) {
         *lock(&self.inner.quota) = Quota {
@@ -219,6 +238,10 @@ impl GitHub {
             .shelf
             .commit(|model| model.tokens.insert(text.clone(), token));
         text
+    }
+
+    pub(crate) fn keep_in_memory(&self) {
+        self.inner.shelf.keep_in_memory();
     }
 
     pub(crate) fn settle(&self) -> anyhow::Result<()> {

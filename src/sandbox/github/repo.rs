@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Inner;
 use super::git::{CommitSnapshot, Git};
-use super::model::{Merge, Model, Pull};
+use super::model::{Merge, Model, Pull, Run};
 use super::rest::Place;
 use crate::sandbox::clock;
 
@@ -190,16 +190,7 @@ impl Repo {
     /// Oldest first.
     pub fn runs(&self) -> Vec<RunSnapshot> {
         let runs = self.read(|repo| {
-            let runs = repo.runs.iter().map(|run| RunSnapshot {
-                id: run.id,
-                workflow: run.workflow.clone(),
-                title: run.title.clone(),
-                status: run.status.word().to_owned(),
-                conclusion: run.conclusion.clone(),
-                attempt: run.attempt,
-                inputs: run.inputs.clone(),
-                branch: run.branch.clone(),
-            });
+            let runs = repo.runs.iter().map(snapshot);
             runs.collect()
         });
         runs.unwrap_or_default()
@@ -396,5 +387,18 @@ impl Repo {
     /// The page of a pull request.
     pub fn pull_url(&self, number: u64) -> String {
         format!("{}/{}/pull/{number}", self.host.server, self.full_name())
+    }
+}
+
+pub(super) fn snapshot(run: &Run) -> RunSnapshot {
+    RunSnapshot {
+        id: run.id,
+        workflow: run.workflow.clone(),
+        title: run.title.clone(),
+        status: run.status.word().to_owned(),
+        conclusion: run.conclusion.clone(),
+        attempt: run.attempt,
+        inputs: run.inputs.clone(),
+        branch: run.branch.clone(),
     }
 }

@@ -95,6 +95,10 @@ impl Jira {
         lock(&self.0.ways).page_max = issues.max(1);
     }
 
+    pub(crate) fn keep_in_memory(&self) {
+        self.0.shelf.keep_in_memory();
+    }
+
     pub(crate) fn settle(&self) -> anyhow::Result<()> {
         self.0.shelf.settle()
     }

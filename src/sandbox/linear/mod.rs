@@ -91,6 +91,10 @@ impl Linear {
         };
     }
 
+    pub(crate) fn keep_in_memory(&self) {
+        self.0.shelf.keep_in_memory();
+    }
+
     pub(crate) fn settle(&self) -> anyhow::Result<()> {
         self.0.shelf.settle()
     }
