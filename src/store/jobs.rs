@@ -1,13 +1,13 @@
 //! Jobs and the indexes to them. Only [`put`] writes, so that no index can go stale.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use serde_json::json;
 
 use crate::domain::feedback::PullId;
 use crate::domain::ids::{IssueId, JobId, Repo};
-use crate::domain::job::{Job, JobKind};
+use crate::domain::job::{Job, JobKind, PullRef};
 
 use super::StoreResult;
 use super::news::News;
@@ -131,6 +131,27 @@ pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
         })
         .collect();
     pulls.sort_by(|(_, a), (_, b)| b.cmp(a));
+    Ok(pulls)
+}
+
+/// The pull requests with the latest jobs, the latest first, at most `count`. Reads the jobs back from
+/// the newest, so that what lies before them costs nothing.
+pub fn latest_pulls(tx: &impl Rows, count: usize) -> StoreResult<Vec<PullId>> {
+    let (mut seen, mut pulls) = (HashSet::new(), Vec::new());
+    JOBS.scan(tx, .., Order::Descending, |_, job| {
+        if let Some(PullRef { number, .. }) = job.pull {
+            let repo = job.repo;
+            let pull = PullId { repo, number };
+            if seen.insert((pull.repo.to_string(), number)) {
+                pulls.push(pull);
+            }
+        }
+        if pulls.len() < count {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
     Ok(pulls)
 }
 

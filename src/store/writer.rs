@@ -315,7 +315,7 @@ fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> Option<D
                 done.closures += u64::from(view.writes() > 0);
                 done.writes += view.writes();
                 done.owes |= view.owes();
-                done.news.append(&mut view.into_news());
+                done.news.extend(view.into_news());
             }
             Ran::Badly if view.writes() == 0 => {}
             Ran::Badly => return None,
