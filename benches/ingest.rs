@@ -1,146 +1,411 @@
-//! How much durable progress can runs report, and what does durability cost?
+//! How many durable reports and webhooks does the service take, and what does durability cost?
 //!
-//! Sixty-four connections post steps to a server in this process, whose store lies on a real disk
-//! and is fsynced before every answer. Beside it, in the same run: the same server asked for what
-//! it need not store, and the store alone with and without its grouped writer. Ratios within one
-//! run are what counts; absolute numbers belong to the machine.
+//! Sixty-four connections ask; each server stands in a process of its own and has its store, if any,
+//! on a real disk, with a fsync before every answer. In the same run: what the disk, a bare socket and
+//! the same service without persistence can do, and programs of others that do the same or less.
 //!
 //! `cargo bench --bench ingest -- --seconds 5 --dir /var/lib/somewhere`
 
+mod support;
+
+use std::cell::Cell;
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agent_implement::app::{App, Setting};
-use agent_implement::config::{Config, Options};
-use agent_implement::domain::ids::{JobId, Repo};
-use agent_implement::domain::issue::{IssueRef, System};
-use agent_implement::domain::job::{Job, JobKind, JobState, RunnerKind};
-use agent_implement::domain::report::Step;
-use agent_implement::http;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Stats, Store, jobs, steps};
-use anyhow::{Context, Result, anyhow, ensure};
+use agent_implement::domain::ids::JobId;
+use agent_implement::domain::secret::Secret;
+use agent_implement::keys::signature::sign;
+use agent_implement::store::{Store, WriteTx, steps};
+use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use support::load::{self, Load};
+use support::peer::{self, Peer};
+use support::rows;
+use support::service::{self, Server, Serving};
+use support::table::{self, Row, Wanted};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-const CONNECTIONS: usize = 64;
-
-const FLAGS: [&str; 5] = [
-    "bench",
-    "--runner-token-secret",
-    "0123456789abcdef0123456789abcdef",
-    "--runner-callback-base-url",
-    "http://127.0.0.1:1",
-];
+/// The key with which the host's App would sign; the peer that wants one is given the test key.
+const APP_KEY: &str = include_str!("../src/keys/testdata/rsa-test-key.pkcs8.base64");
 
 #[derive(Parser)]
 struct Line {
-    /// How long each row is measured.
-    #[arg(long, default_value_t = 1.0)]
+    /// How long each row is measured in a round.
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// How often each row is measured; the median counts.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
     /// A folder on the disk to measure.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
+    /// Where `benches/peers.sh` put the programs of others.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench-tools"))]
+    tools: PathBuf,
+    /// Measures only rows whose name has this in it.
+    #[arg(long)]
+    only: Option<String>,
+    /// Serves, for the benchmark in another process.
+    #[arg(long, hide = true)]
+    serve: Option<Serving>,
     /// What cargo says to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-#[derive(Parser)]
-struct Service {
-    #[command(flatten)]
-    options: Options,
-}
+const SOCKET: &str = "bare socket, 200 to everything";
+const FILE: &str = "file appended, grouped fsync";
+const STORE: &str = "store alone, grouped";
+const SINGLE: &str = "store alone, one commit each";
+const GET: &str = "GET /";
+const REFUSED: &str = "progress, refused before the store";
+const IN_MEMORY: &str = "progress, store in memory";
+const PROGRESS: &str = "progress, durable";
+const REPEATED: &str = "webhook, known delivery, not stored";
+const WEBHOOK: &str = "webhook, durable";
+const NODE: &str = "peer: Node with SQLite, durable";
+const PROBOT: &str = "peer: probot, not durable";
+const ADNANH: &str = "peer: webhook running /bin/true, not durable";
 
-/// One row of the table.
-struct Row {
-    name: &'static str,
-    done: u64,
-    took: Duration,
-    commits: u64,
-}
-
-impl Row {
-    fn rate(&self) -> f64 {
-        self.done as f64 / self.took.as_secs_f64()
-    }
-}
-
-#[tokio::main]
-async fn main() -> Result<()> {
+fn main() -> Result<()> {
     let line = Line::parse();
-    let span = Duration::from_secs_f64(line.seconds);
-    // The engine makes its HTTP clients at the start, and they ask for a provider.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = tempfile::tempdir_in(&line.dir)?;
-    let bench = Bench::start(dir.path(), span).await?;
-    let rows = [
-        bench.http("GET /, nothing stored", |_| get()).await?,
-        bench
-            .http("POST progress, refused before the store", |_| {
-                bench.post(&json!({"step": null}))
-            })
-            .await?,
-        bench
-            .http("POST progress, durable", |number| {
-                bench.post(&json!({"step": step(number)}))
-            })
-            .await?,
-        bench
-            .store_alone("store alone, grouped", Turns::Together)
-            .await?,
-        bench
-            .store_alone("store alone, one commit each", Turns::OneByOne)
-            .await?,
-    ];
-    print(&rows);
+    if let Some(what) = line.serve {
+        return service::serve(what, &line.dir);
+    }
+    // One thread, so that the load costs every server the same.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let rows = runtime.block_on(Bench::new(&line)?.all())?;
+    let title = format!(
+        "{} connections, {} rounds of {} s each",
+        line.connections, line.rounds, line.seconds
+    );
+    table::print(&title, "per second", &rows);
+    judge(&rows);
     Ok(())
 }
 
-fn print(rows: &[Row; 5]) {
-    println!("\n{CONNECTIONS} connections\n");
-    println!(
-        "{:<42}{:>12}{:>10}{:>12}",
-        "", "per second", "fsyncs", "each fsync"
-    );
-    for row in rows {
-        let share = match row.commits {
-            0 => "-".to_owned(),
-            commits => format!("{:.1}", row.done as f64 / commits as f64),
-        };
-        println!(
-            "{:<42}{:>12.0}{:>10}{:>12}",
-            row.name,
-            row.rate(),
-            row.commits,
-            share
-        );
-    }
-    let [plain, refused, durable, grouped, single] = rows;
-    let ratio = |one: &Row, other: &Row| one.rate() / other.rate();
-    println!();
-    println!(
-        "durable ingest / nothing stored         {:>6.2}",
-        ratio(durable, plain)
-    );
-    println!(
-        "durable ingest / same request, refused  {:>6.2}",
-        ratio(durable, refused)
-    );
-    println!(
-        "durable ingest / one commit each        {:>6.2}",
-        ratio(durable, single)
-    );
-    println!(
-        "grouped store / one commit each         {:>6.2}",
-        ratio(grouped, single)
-    );
+fn judge(rows: &[Row]) {
+    let ratio = |one, other, wanted| table::ratio(rows, one, other, wanted);
+    ratio(PROGRESS, IN_MEMORY, Wanted::AtLeast(0.4));
+    ratio(PROGRESS, REFUSED, Wanted::AtLeast(0.4));
+    ratio(PROGRESS, GET, Wanted::Told);
+    ratio(PROGRESS, SOCKET, Wanted::Told);
+    ratio(PROGRESS, STORE, Wanted::Told);
+    ratio(PROGRESS, FILE, Wanted::Told);
+    ratio(STORE, FILE, Wanted::Told);
+    ratio(STORE, SINGLE, Wanted::Told);
+    ratio(WEBHOOK, REPEATED, Wanted::AtLeast(0.4));
+    ratio(WEBHOOK, NODE, Wanted::AtLeast(5.0));
+    ratio(WEBHOOK, PROBOT, Wanted::Told);
+    ratio(WEBHOOK, ADNANH, Wanted::AtLeast(10.0));
+    ratio(PROGRESS, NODE, Wanted::AtLeast(5.0));
+    ratio(PROGRESS, ADNANH, Wanted::AtLeast(10.0));
 }
+
+struct Bench<'l> {
+    line: &'l Line,
+    span: Duration,
+    token: String,
+    /// The body of every webhook, and its signature.
+    webhook: (String, String),
+    /// The number of the next request, so that none is like another.
+    numbers: Cell<u64>,
+}
+
+impl<'l> Bench<'l> {
+    fn new(line: &'l Line) -> Result<Self> {
+        let body = webhook_body();
+        let signature = sign(body.as_bytes(), &Secret::new(service::WEBHOOK_SECRET));
+        Ok(Self {
+            line,
+            span: Duration::from_secs_f64(line.seconds),
+            token: service::progress_token(),
+            webhook: (body, signature),
+            numbers: Cell::new(0),
+        })
+    }
+
+    /// Every row. Round by round, so that what else the machine does falls on all of them.
+    async fn all(&self) -> Result<Vec<Row>> {
+        let mut rows = self.peers_missing();
+        for _ in 0..self.line.rounds {
+            self.limits(&mut rows).await?;
+            self.service(&mut rows).await?;
+            self.peers(&mut rows).await?;
+        }
+        rows.retain(|row| !row.samples.is_empty());
+        Ok(rows)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.line
+            .only
+            .as_ref()
+            .is_none_or(|only| name.contains(only))
+    }
+
+    async fn limits(&self, rows: &mut Vec<Row>) -> Result<()> {
+        if self.wants(SOCKET) {
+            let server = Server::start(Serving::Socket, &self.line.dir)?;
+            let load = self.drive(&server, &[200], |n| self.progress(n)).await?;
+            note(rows, SOCKET, &load, String::new());
+        }
+        if self.wants(FILE) {
+            let load = self.file().await?;
+            note(rows, FILE, &load, String::new());
+        }
+        for (name, turns) in [(STORE, Turns::Together), (SINGLE, Turns::OneByOne)] {
+            if self.wants(name) {
+                let (load, commits) = self.store(turns).await?;
+                note(rows, name, &load, group(&load, commits));
+            }
+        }
+        Ok(())
+    }
+
+    async fn service(&self, rows: &mut Vec<Row>) -> Result<()> {
+        let progress = |number| self.progress(number);
+        let refused = |_| self.report(&json!({"step": null}).to_string());
+        let get = |_| b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
+        let fresh = |number| self.webhook(number);
+        let known = |_| self.webhook(0);
+        self.asked(rows, GET, Serving::Disk, get, 200).await?;
+        self.asked(rows, REFUSED, Serving::Disk, refused, 400)
+            .await?;
+        self.asked(rows, IN_MEMORY, Serving::Memory, progress, 200)
+            .await?;
+        self.asked(rows, PROGRESS, Serving::Disk, progress, 200)
+            .await?;
+        self.asked(rows, REPEATED, Serving::Disk, known, 200)
+            .await?;
+        self.asked(rows, WEBHOOK, Serving::Disk, fresh, 200).await
+    }
+
+    /// Measures a row of the service, which starts anew for it on an empty store.
+    async fn asked(
+        &self,
+        rows: &mut Vec<Row>,
+        name: &'static str,
+        serving: Serving,
+        request: impl Fn(u64) -> Vec<u8>,
+        status: u16,
+    ) -> Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        let dir = tempfile::tempdir_in(&self.line.dir)?;
+        let server = Server::start(serving, dir.path())?;
+        let load = self.drive(&server, &[status], request).await?;
+        let used = peer::cpu(server.pid())?;
+        let commits = server.end()?;
+        let cost = used.as_secs_f64() * 1e6 / load.done as f64;
+        let seen = format!("{cost:.0} us of processor, {}", group(&load, commits));
+        note(rows, name, &load, seen);
+        Ok(())
+    }
+
+    async fn drive(
+        &self,
+        server: &Server,
+        statuses: &[u16],
+        request: impl Fn(u64) -> Vec<u8>,
+    ) -> Result<Load> {
+        let connections = self.line.connections;
+        load::drive(server.address, connections, self.span, statuses, request).await
+    }
+
+    /// Says which programs of others there are not.
+    fn peers_missing(&self) -> Vec<Row> {
+        for (name, program) in [
+            (NODE, self.node_script("receiver.mjs")),
+            (PROBOT, self.node_script("probot.mjs")),
+            (ADNANH, self.adnanh()),
+        ] {
+            if self.wants(name) && !program.exists() {
+                println!(
+                    "{name}: not measured, there is no {}; `bash benches/peers.sh` installs it",
+                    program.display()
+                );
+            }
+        }
+        Vec::new()
+    }
+
+    fn node_script(&self, name: &str) -> PathBuf {
+        self.line.tools.join("node").join(name)
+    }
+
+    fn adnanh(&self) -> PathBuf {
+        self.line.tools.join("bin/webhook")
+    }
+
+    async fn peers(&self, rows: &mut Vec<Row>) -> Result<()> {
+        let dir = tempfile::tempdir_in(&self.line.dir)?;
+        let database = dir.path().join("receiver.sqlite");
+        let hooks = dir.path().join("hooks.json");
+        std::fs::write(
+            &hooks,
+            json!([{"id": "webhook", "execute-command": "/bin/true"}]).to_string(),
+        )?;
+        let port = peer::free_port()?;
+        let number = port.to_string();
+        let mut node = Command::new("node");
+        node.arg(self.node_script("receiver.mjs"))
+            .arg(&number)
+            .arg(&database);
+        let mut probot = Command::new("node");
+        probot
+            .arg(self.node_script("probot.mjs"))
+            .arg(&number)
+            .env("PRIVATE_KEY", app_key())
+            .env("WEBHOOK_SECRET", service::WEBHOOK_SECRET);
+        let mut adnanh = Command::new(self.adnanh());
+        adnanh
+            .args(["-ip", "127.0.0.1", "-port", &number])
+            .args(["-urlprefix", "api/repo-host", "-hooks"])
+            .arg(&hooks);
+        let all = [
+            (NODE, self.node_script("receiver.mjs"), node),
+            (PROBOT, self.node_script("probot.mjs"), probot),
+            (ADNANH, self.adnanh(), adnanh),
+        ];
+        for (name, program, command) in all {
+            if self.wants(name) && program.exists() {
+                self.peer(rows, name, command, port).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn peer(
+        &self,
+        rows: &mut Vec<Row>,
+        name: &'static str,
+        mut command: Command,
+        port: u16,
+    ) -> Result<()> {
+        let peer = match Peer::start(&mut command, port) {
+            Ok(peer) => peer,
+            Err(error) => {
+                println!("{name}: not measured, {error:#}");
+                return Ok(());
+            }
+        };
+        let (connections, before) = (self.line.connections, peer::cpu(peer.pid())?);
+        let request = |number| self.webhook(number);
+        let load = load::drive(peer.address, connections, self.span, &[200], request).await?;
+        let used = peer::cpu(peer.pid())?.saturating_sub(before);
+        let cost = used.as_secs_f64() * 1e6 / load.done as f64;
+        note(rows, name, &load, format!("{cost:.0} us of processor"));
+        Ok(())
+    }
+
+    /// A file to which records of a report's size are appended: all that wait, then one fsync, then
+    /// the answers. No program with one log can do better.
+    async fn file(&self) -> Result<Load> {
+        let dir = tempfile::tempdir_in(&self.line.dir)?;
+        let mut file = std::fs::File::create(dir.path().join("log"))?;
+        let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>(1024);
+        let thread = std::thread::spawn(move || -> std::io::Result<()> {
+            let (mut group, mut bytes) = (Vec::new(), Vec::new());
+            while waiting.blocking_recv_many(&mut group, 1024) > 0 {
+                bytes.clear();
+                group
+                    .iter()
+                    .for_each(|(record, _)| bytes.extend_from_slice(record));
+                file.write_all(&bytes)?;
+                file.sync_data()?;
+                for (_, reply) in group.drain(..) {
+                    // Nobody gives up before the answer.
+                    let _ = reply.send(());
+                }
+            }
+            Ok(())
+        });
+        let record = serde_json::to_vec(&rows::step(0))?;
+        let load = self
+            .repeat(async || {
+                let (reply, answer) = oneshot::channel();
+                queue.send((record.clone(), reply)).await?;
+                Ok(answer.await?)
+            })
+            .await?;
+        drop(queue);
+        thread.join().ok().context("the writer panicked")??;
+        Ok(load)
+    }
+
+    /// The rows of a report put into the store without HTTP.
+    async fn store(&self, turns: Turns) -> Result<(Load, u64)> {
+        let dir = tempfile::tempdir_in(&self.line.dir)?;
+        let store = Store::open(dir.path())?;
+        let turn = Mutex::new(());
+        let load = self
+            .repeat(async || {
+                let _turn = match turns {
+                    Turns::Together => None,
+                    Turns::OneByOne => Some(turn.lock().await),
+                };
+                let number = self.next();
+                let step = rows::step(number);
+                let put = move |tx: &WriteTx<'_>| {
+                    steps::put(tx, &JobId::from(rows::RUNNING), &step, number)
+                };
+                Ok(store.write(put).await?)
+            })
+            .await?;
+        Ok((load, store.stats().commits))
+    }
+
+    /// Does something over and over, as often at once as there are connections.
+    async fn repeat(&self, once: impl AsyncFn() -> Result<()>) -> Result<Load> {
+        let began = Instant::now();
+        let callers = (0..self.line.connections).map(|_| async {
+            let mut took = Vec::new();
+            while began.elapsed() < self.span {
+                let asked = Instant::now();
+                once().await?;
+                took.push(asked.elapsed());
+            }
+            Ok::<_, anyhow::Error>(took)
+        });
+        let all = futures_util::future::try_join_all(callers).await?;
+        Load::of(all, began.elapsed())
+    }
+
+    fn next(&self) -> u64 {
+        self.numbers.replace(self.numbers.get() + 1)
+    }
+
+    fn progress(&self, _: u64) -> Vec<u8> {
+        self.report(&json!({"step": rows::step(self.next())}).to_string())
+    }
+
+    fn report(&self, body: &str) -> Vec<u8> {
+        let head = format!("authorization: Bearer {}\r\n", self.token);
+        post("/runner/progress", &head, body)
+    }
+
+    /// A delivery whose id the host would have made; deliveries of one number are one.
+    fn webhook(&self, number: u64) -> Vec<u8> {
+        let (body, signature) = &self.webhook;
+        let mut random = fastrand::Rng::with_seed(number);
+        let head = format!(
+            "x-github-event: pull_request\r\nx-github-delivery: {:032x}\r\nx-hub-signature-256: sha256={signature}\r\n",
+            random.u128(..)
+        );
+        post(WEBHOOK_PATH, &head, body)
+    }
+}
+
+const WEBHOOK_PATH: &str = "/api/repo-host/webhook";
 
 /// Whether writers may share a commit.
 #[derive(Clone, Copy)]
@@ -149,180 +414,56 @@ enum Turns {
     OneByOne,
 }
 
-struct Bench {
-    app: App,
-    address: std::net::SocketAddr,
-    token: String,
-    span: Duration,
-    numbers: Arc<AtomicU64>,
+fn post(path: &str, head: &str, body: &str) -> Vec<u8> {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\n{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
-impl Bench {
-    async fn start(dir: &std::path::Path, span: Duration) -> Result<Self> {
-        let config = Config::from_options(Service::parse_from(FLAGS).options)?;
-        let app =
-            App::new(config, Store::open(dir)?, Setting::default()).map_err(|e| anyhow!(e))?;
-        let job = job(&app);
-        let tokens = app.run_tokens.as_ref().context("no secret for tokens")?;
-        let (now, phase) = (app.now(), job.kind.run_phase());
-        let expires = now + Duration::from_secs(3600);
-        let token = tokens.issue(&job.id, Audience::Progress, phase, now, expires);
-        app.store.write(move |tx| jobs::put(tx, &job)).await?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        tokio::spawn(http::serve(app.clone(), listener, std::future::pending()));
-        Ok(Self {
-            app,
-            address,
-            token: token.expose().to_owned(),
-            span,
-            numbers: Arc::default(),
-        })
-    }
-
-    fn post(&self, body: &serde_json::Value) -> Vec<u8> {
-        let body = body.to_string();
-        format!(
-            "POST /runner/progress HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            self.token,
-            body.len()
-        )
-        .into_bytes()
-    }
-
-    /// Asks on all connections at once, each waiting for its answer.
-    async fn http(&self, name: &'static str, request: impl Fn(u64) -> Vec<u8>) -> Result<Row> {
-        let (began, before) = (Instant::now(), self.app.store.stats());
-        let callers = (0..CONNECTIONS).map(|_| async {
-            let mut stream = TcpStream::connect(self.address).await?;
-            stream.set_nodelay(true)?;
-            let (mut buffer, mut done) = (vec![0; 8192], 0);
-            while began.elapsed() < self.span {
-                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                stream.write_all(&request(number)).await?;
-                read_answer(&mut stream, &mut buffer).await?;
-                done += 1;
-            }
-            Ok::<u64, anyhow::Error>(done)
-        });
-        let done = futures_util::future::try_join_all(callers).await?;
-        Ok(self.row(name, done.into_iter().sum(), began, before))
-    }
-
-    /// Writes the rows that a report writes, without HTTP.
-    async fn store_alone(&self, name: &'static str, turns: Turns) -> Result<Row> {
-        let (began, before) = (Instant::now(), self.app.store.stats());
-        let turn = Mutex::new(());
-        let writers = (0..CONNECTIONS).map(|_| async {
-            let mut done = 0;
-            while began.elapsed() < self.span {
-                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let _turn = match turns {
-                    Turns::Together => None,
-                    Turns::OneByOne => Some(turn.lock().await),
-                };
-                let step = step(number);
-                let put = move |tx: &agent_implement::store::WriteTx<'_>| {
-                    steps::put(tx, &JobId::from("01BENCH"), &step, number)
-                };
-                self.app.store.write(put).await?;
-                done += 1;
-            }
-            Ok::<u64, anyhow::Error>(done)
-        });
-        let done = futures_util::future::try_join_all(writers).await?;
-        Ok(self.row(name, done.into_iter().sum(), began, before))
-    }
-
-    fn row(&self, name: &'static str, done: u64, began: Instant, before: Stats) -> Row {
-        Row {
-            name,
-            done,
-            took: began.elapsed(),
-            commits: self.app.store.stats().commits - before.commits,
-        }
-    }
-}
-
-fn get() -> Vec<u8> {
-    b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()
-}
-
-/// Reads one answer; its end is where the length in its head says.
-async fn read_answer(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<()> {
-    let mut filled = 0;
-    loop {
-        let read = stream.read(&mut buffer[filled..]).await?;
-        ensure!(read > 0, "the server hung up");
-        filled += read;
-        let text = std::str::from_utf8(&buffer[..filled])?;
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            continue;
-        };
-        let (_, length) = head
-            .split_once("content-length: ")
-            .context("an answer without its length")?;
-        let length: usize = length.split("\r\n").next().unwrap_or_default().parse()?;
-        if body.len() >= length {
-            let is_expected = head.starts_with("HTTP/1.1 200") || head.starts_with("HTTP/1.1 400");
-            ensure!(is_expected, "unexpected answer: {text}");
-            return Ok(());
-        }
-    }
-}
-
-fn step(number: u64) -> Step {
-    Step {
-        id: format!("step-{number:08}"),
-        kind: "feedback-loop".into(),
-        status: "running".into(),
-        started_at: "2027-01-15T08:00:00.000Z".into(),
-        ended_at: None,
-        elapsed_ms: Some(1200),
-        parent_step_id: None,
-        outputs: Some(json!({"iteration": 1, "findings": ["one", "two"]})),
-        logs_url: None,
-    }
-}
-
-fn job(app: &App) -> Job {
-    Job {
-        id: "01BENCH".into(),
-        group: "01BENCH".into(),
-        kind: JobKind::Implementation,
-        issue: IssueRef {
-            system: System::A,
-            id: "issue-1".into(),
-            key: "ENG-1".into(),
-            title: "Make it fast".into(),
-            url: "https://tickets.test/ENG-1".into(),
-            marker_field: None,
+/// A pull request that was labelled: of some size, and nothing follows from it but that it is taken.
+fn webhook_body() -> String {
+    let user = json!({"login": "mona", "id": 1, "type": "User", "url": "https://api.github.com/users/mona"});
+    json!({
+        "action": "labeled",
+        "number": 7,
+        "label": {"id": 3, "name": "bug", "color": "d73a4a"},
+        "pull_request": {
+            "number": 7, "state": "open", "title": "Remember the address",
+            "body": "The checkout forgets the address.\n".repeat(60),
+            "user": user, "head": {"ref": "feature", "sha": "0".repeat(40)}, "base": {"ref": "main"},
+            "html_url": "https://github.com/acme/shop/pull/7", "merged": false,
         },
-        team: "ENG".into(),
-        repo: Repo::new("acme", "shop"),
-        runner: RunnerKind::Ci,
-        shadow: false,
-        session_image: None,
-        dispatch_number: 1,
-        branch: "agent-implement/eng-1".into(),
-        callbacks: true,
-        minutes: 90,
-        state: JobState::Running,
-        run: None,
-        pull: None,
-        conclusion: None,
-        refused_with: None,
-        reserved_at: app.now(),
-        dispatched_at: Some(app.now()),
-        started_at: Some(app.now()),
-        run_ended_at: None,
-        finished_at: None,
-        usage: None,
-        nonce_hash: None,
-        machine_gone_at: None,
-        asked_at: None,
-        resumes_at: None,
-        failure_told: false,
-        reported: false,
+        "repository": {"id": 9, "name": "shop", "full_name": "acme/shop", "owner": user},
+        "sender": user,
+    })
+    .to_string()
+}
+
+fn app_key() -> String {
+    let label = "PRIVATE KEY";
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        APP_KEY.trim()
+    )
+}
+
+fn group(load: &Load, commits: u64) -> String {
+    match commits {
+        0 | 1 => String::new(),
+        commits => format!("{:.1} a commit", load.done as f64 / commits as f64),
+    }
+}
+
+fn note(rows: &mut Vec<Row>, name: &str, load: &Load, seen: String) {
+    let p99 = table::millis(load.p99);
+    let seen = format!("p99 {p99:.1} ms  {seen}");
+    match rows.iter_mut().find(|row| row.name == name) {
+        Some(row) => {
+            row.samples.push(load.rate());
+            row.note = seen;
+        }
+        None => rows.push(Row::of(name, vec![load.rate()]).noted(seen)),
     }
 }

@@ -136,7 +136,8 @@ lint_scripts() {
         install shellcheck || true
     fi
     if command -v shellcheck >/dev/null 2>&1; then
-        shellcheck -x .ci/run fuzz/*.sh tests/*.sh tests/fuzz/*.sh tests/browser/*.sh packaging/*.sh packaging/debian/{postinst,prerm,postrm}
+        shellcheck -x .ci/run benches/*.sh fuzz/*.sh tests/*.sh tests/fuzz/*.sh tests/browser/*.sh packaging/*.sh \
+            packaging/debian/{postinst,prerm,postrm}
     else
         lacks "no shellcheck here: its checks of the scripts are skipped"
     fi

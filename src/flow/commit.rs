@@ -51,9 +51,20 @@ pub fn happen(
     event: Event,
     now: Timestamp,
 ) -> StoreResult<Happened> {
-    let Some(job) = jobs::get(tx, id)? else {
-        return Ok(Happened::NoSuchJob);
-    };
+    match jobs::get(tx, id)? {
+        Some(job) => happen_to(tx, policy, job, event, now),
+        None => Ok(Happened::NoSuchJob),
+    }
+}
+
+/// The same to a job that this transaction has loaded, and has not changed since without storing it.
+pub fn happen_to(
+    tx: &WriteTx<'_>,
+    policy: Policy,
+    job: Job,
+    event: Event,
+    now: Timestamp,
+) -> StoreResult<Happened> {
     let refused = match &event {
         Event::StartRefused { reason, .. } => Some(reason.clone()),
         _ => None,

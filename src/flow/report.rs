@@ -82,21 +82,17 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
     let taken = app
         .store
         .write(move |tx| {
-            let Some(job) = jobs::get(tx, &id)? else {
+            let Some(mut job) = jobs::get(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
-            if job.is_active() && usage.is_some() && job.usage != usage {
-                let usage = usage.or(job.usage);
-                jobs::put(
-                    tx,
-                    &Job {
-                        usage,
-                        ..job.clone()
-                    },
-                )?;
+            if job.is_active() {
+                if usage.is_some() && job.usage != usage {
+                    job.usage = usage;
+                    jobs::put(tx, &job)?;
+                }
+                note_run(tx, policy, job, run_id, now)?;
             }
-            note_run(tx, policy, &job, run_id, now)?;
             Ok(Ok(()))
         })
         .await?;
@@ -111,13 +107,10 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
 fn note_run(
     tx: &WriteTx<'_>,
     policy: Policy,
-    job: &Job,
+    job: Job,
     run_id: Option<u64>,
     now: crate::domain::time::Timestamp,
 ) -> StoreResult<()> {
-    if !job.is_active() {
-        return Ok(());
-    }
     let event = match (&job.run, job.runner, run_id) {
         (None, RunnerKind::Ci, Some(id)) => Event::RunSeen {
             run: RunHandle::Ci {
@@ -128,7 +121,7 @@ fn note_run(
         },
         _ => Event::StepReported,
     };
-    commit::happen(tx, policy, &job.id, event, now).map(|_| ())
+    commit::happen_to(tx, policy, job, event, now).map(|_| ())
 }
 
 fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {

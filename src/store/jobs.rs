@@ -1,13 +1,13 @@
 //! Jobs and the indexes to them. Only [`put`] writes, so that no index can go stale.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use serde_json::json;
 
 use crate::domain::feedback::PullId;
 use crate::domain::ids::{IssueId, JobId, Repo};
-use crate::domain::job::{Job, JobKind};
+use crate::domain::job::{Job, JobKind, PullRef};
 
 use super::StoreResult;
 use super::news::News;
@@ -134,6 +134,25 @@ pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
     Ok(pulls)
 }
 
+/// The pull requests with the latest jobs, the latest first, at most `count`. Reads the jobs back from
+/// the newest, so that what lies before them costs nothing.
+pub fn latest_pulls(tx: &impl Rows, count: usize) -> StoreResult<Vec<PullId>> {
+    let (mut seen, mut pulls) = (HashSet::new(), Vec::new());
+    JOBS.scan(tx, .., Order::Descending, |_, job| {
+        if pulls.len() == count {
+            return ControlFlow::Break(());
+        }
+        if let Some(PullRef { number, .. }) = job.pull
+            && seen.insert((job.repo.to_string(), number))
+        {
+            let repo = job.repo;
+            pulls.push(PullId { repo, number });
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(pulls)
+}
+
 /// The latest jobs, newest first: the dispatch log.
 pub fn latest(tx: &impl Rows, count: usize) -> StoreResult<Vec<Job>> {
     let mut jobs = Vec::new();
@@ -154,4 +173,52 @@ fn load(tx: &impl Rows, ids: &[JobId]) -> StoreResult<Vec<Job>> {
         jobs.extend(get(tx, id)?);
     }
     Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    /// A job that ended, with a pull request or without.
+    fn job(id: &str, repo: &str, pull: Option<u64>) -> Job {
+        let row = json!({
+            "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci",
+            "issue": {"system": "A", "id": "i", "key": "ENG-1", "title": "t", "url": "u"},
+            "repo": {"owner": "acme", "name": repo}, "dispatchNumber": 1, "branch": "b",
+            "callbacks": true, "minutes": 90, "state": {"status": "completed"},
+            "pull": pull.map(|number| json!({"number": number, "url": "u"})),
+            "reservedAt": "2026-10-31T22:00:00Z", "dispatchedAt": "2026-10-31T22:00:00Z",
+        });
+        serde_json::from_value(row).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_latest_pull_requests_are_those_that_all_of_them_begin_with() {
+        let store = Store::in_memory().unwrap();
+        let rows = [
+            ("01A", "shop", Some(1)),
+            ("01B", "shop", Some(2)),
+            ("01C", "shop", None),
+            ("01D", "site", Some(1)),
+            ("01E", "shop", Some(1)),
+            ("01F", "shop", None),
+        ];
+        let put = store.write(move |tx| {
+            let jobs = rows.iter().map(|(id, repo, pull)| job(id, repo, *pull));
+            jobs.into_iter().try_for_each(|job| put(tx, &job))
+        });
+        put.await.unwrap();
+        let all = store.read(pulls).unwrap();
+        let all: Vec<PullId> = all.into_iter().map(|(pull, _)| pull).collect();
+        let names: Vec<String> = all
+            .iter()
+            .map(|pull| format!("{} {}", pull.repo, pull.number))
+            .collect();
+        assert_eq!(names, ["acme/shop 1", "acme/site 1", "acme/shop 2"]);
+        for count in 0..=4 {
+            let latest = store.read(|tx| latest_pulls(tx, count)).unwrap();
+            assert_eq!(latest, all[..count.min(all.len())], "{count}");
+        }
+    }
 }

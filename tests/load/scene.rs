@@ -260,9 +260,9 @@ async fn founded(dir: &Path) -> Town {
     let program = env!("CARGO_BIN_EXE_agent-implement");
     let mut options = TownOptions::new(dir.join("town"), program);
     options.app_key_pem = Some(app_key());
+    options.runs_by_hand = true;
     let town = Town::start(options).await.unwrap();
     town.keep_in_memory();
-    town.github().keep_runs_as_records();
     town.linear().set_quota(PLENTY);
     town.github().set_quota(PLENTY);
     for label in [

@@ -141,6 +141,10 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
     if !job.is_active() {
         return after_the_end(job, event);
     }
+    if event == Event::StepReported && job.state == JobState::Running {
+        // The most frequent of all, and nothing follows from it.
+        return Err(Refusal::NothingNew);
+    }
     let mut job = job.clone();
     match event {
         Event::Started { run } => started(job, run, now),
@@ -160,10 +164,7 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
             _ => Err(Refusal::NothingNew),
         },
         Event::RunSeen { run, activity } => run_seen(job, run, activity, now),
-        Event::StepReported => match job.state {
-            JobState::Running => Err(Refusal::NothingNew),
-            _ => Ok(run(job, now)),
-        },
+        Event::StepReported => Ok(run(job, now)),
         Event::ResultReported { report } => Ok(report_result(job, report, now)),
         Event::RunEnded {
             run,

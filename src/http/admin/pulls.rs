@@ -36,7 +36,7 @@ async fn list(app: App) -> ApiResult {
 
 fn read(tx: &impl Rows) -> StoreResult<Vec<PullView>> {
     let mut views = Vec::new();
-    for (pull, _) in jobs::pulls(tx)?.into_iter().take(TOLD) {
+    for pull in jobs::latest_pulls(tx, TOLD)? {
         views.extend(view(tx, &pull)?);
     }
     Ok(views)

@@ -1,0 +1,281 @@
+//! What does a poll cost, how soon does it start what is to run, and how often does it ask?
+//!
+//! The service and the stand-in vendors in one process: 200 mappings and 5,000 flagged issues, of which
+//! none may run; then twenty tickets that all run, with vendors that take 100 ms for every answer; then
+//! tickets flagged at any moment while the engine turns by itself.
+//!
+//! `cargo bench --bench poll -- --mappings 200 --issues 5000`
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use agent_implement::app::App;
+use agent_implement::domain::decision::{self, View};
+use agent_implement::domain::issue::FlaggedIssue;
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::flow::{self, Stop};
+use agent_implement::sandbox::{Dial, Town, Vendor};
+use agent_implement::store::{Store, mappings};
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use support::table::{self, Row, Wanted, millis};
+use support::{rows, service, town};
+
+/// How many tickets one poll dispatches, and how long each call to a vendor takes then.
+const TICKETS: usize = 20;
+const LATENCY: Duration = Duration::from_millis(100);
+
+/// How often the engine that turns by itself looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Parser)]
+struct Line {
+    #[arg(long, default_value_t = 200)]
+    mappings: usize,
+    #[arg(long, default_value_t = 5_000)]
+    issues: usize,
+    /// How often each row is measured; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// A folder for the stores and the town.
+    #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
+    dir: PathBuf,
+    /// What cargo says to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let line = Line::parse();
+    cycle(&line).await?;
+    dispatch(&line).await?;
+    trigger(&line).await
+}
+
+/// Polls over everything, of which nothing may run.
+async fn cycle(line: &Line) -> Result<()> {
+    let place = Place::new(line, INTERVAL).await?;
+    town::file(&place.town, line.mappings, line.issues / line.mappings);
+    let mapped = (1..=line.mappings).map(|number| paused(&town::team(number)));
+    let mapped = mapped.collect::<Result<Vec<Mapping>>>()?;
+    place.map(&mapped).await?;
+    flow::poll::once(&place.app).await?;
+
+    let account = place.app.ticketing.first().context("no account")?;
+    let own: Vec<&Mapping> = mapped.iter().collect();
+    let view = View {
+        mappings: mapped
+            .iter()
+            .map(|mapping| (mapping.team_key.clone(), mapping.clone()))
+            .collect(),
+        ..View::default()
+    };
+    let (mut polls, mut looks, mut decides, mut copies, mut passes) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut asked = 0;
+    for _ in 0..line.rounds {
+        place.town.requests().clear();
+        let began = Instant::now();
+        flow::poll::once(&place.app).await?;
+        polls.push(millis(began.elapsed()));
+        asked = place.asked();
+        let began = Instant::now();
+        let issues = account.snapshot(&own).await?.issues;
+        looks.push(millis(began.elapsed()));
+        ensure!(issues.len() == line.issues, "{} issues", issues.len());
+        let now = place.app.now();
+        decides.push(timed(|| decision::decide(&view, &issues, now)));
+        copies.push(timed(|| issues.clone()));
+        passes.push(timed(|| one_pass(&view, &issues)));
+    }
+    let table = [
+        Row::of("a whole poll, stand-in tracker included", polls),
+        Row::of("asking and reading alone", looks),
+        Row::of("the decision alone", decides),
+        Row::of("limit: a copy of every issue", copies),
+        Row::of("limit: one pass, each looked up", passes),
+    ];
+    let title = format!("{} mappings, {} issues", line.mappings, line.issues);
+    table::print(&title, "ms", &table);
+    let pages = line.issues.div_ceil(250) as f64;
+    let [poll, look, decide, copy, pass] = &table;
+    table::judge(
+        "requests of a poll / pages of 250",
+        asked as f64 / pages,
+        Wanted::AtMost(1.0),
+    );
+    table::judge(
+        "the decision / a copy of every issue",
+        decide.median() / copy.median(),
+        Wanted::Told,
+    );
+    table::judge(
+        "the decision / one pass",
+        decide.median() / pass.median(),
+        Wanted::Told,
+    );
+    table::judge(
+        "a whole poll / asking and reading",
+        poll.median() / look.median(),
+        Wanted::Told,
+    );
+    place.end().await;
+    Ok(())
+}
+
+/// The least that a decision must do: find the mapping of each issue.
+fn one_pass(view: &View, issues: &[FlaggedIssue]) -> usize {
+    let known = issues
+        .iter()
+        .filter(|issue| view.mappings.contains_key(&issue.team));
+    known.count()
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> f64 {
+    let began = Instant::now();
+    std::hint::black_box(work());
+    millis(began.elapsed())
+}
+
+/// One poll starts twenty runs while every vendor is slow.
+async fn dispatch(line: &Line) -> Result<()> {
+    let (mut took, mut calls, mut watched) = (Vec::new(), 0, 0);
+    for _ in 0..line.rounds {
+        let place = Place::new(line, INTERVAL).await?;
+        town::file(&place.town, 1, TICKETS);
+        place.map(&[rows::mapping(&town::team(1))?]).await?;
+        let slow = Dial {
+            latency: LATENCY,
+            ..Dial::default()
+        };
+        for vendor in [Vendor::Linear, Vendor::GitHub] {
+            place.town.faults(vendor).set(slow.clone());
+        }
+        let began = Instant::now();
+        flow::poll::once(&place.app).await?;
+        flow::deliver::drain(&place.app).await?;
+        took.push(millis(began.elapsed()));
+        calls = place.asked();
+        let started = place.town.github().repo("acme", "shop").runs().len();
+        ensure!(started == TICKETS, "{started} runs were started");
+        place.town.requests().clear();
+        flow::watch::once(&place.app).await?;
+        watched = place.asked();
+        place.end().await;
+    }
+    // A call for each page, and for each ticket one that starts its run, each as long as it takes.
+    let table = [
+        Row::of("twenty tickets, from poll to all delivered", took),
+        Row::of(
+            "limit: one poll and one call after it",
+            vec![2.0 * millis(LATENCY)],
+        ),
+    ];
+    table::print("20 tickets, 100 ms a call", "ms", &table);
+    let [all, _] = &table;
+    table::judge("seconds", all.median() / 1e3, Wanted::AtMost(2.0));
+    table::judge(
+        "calls a ticket",
+        calls as f64 / TICKETS as f64,
+        Wanted::AtMost(3.0),
+    );
+    table::judge(
+        "calls to watch twenty runs of one repository",
+        watched as f64,
+        Wanted::AtMost(1.0),
+    );
+    Ok(())
+}
+
+/// From the moment a ticket is flagged to its run at the host, while the engine turns by itself.
+async fn trigger(line: &Line) -> Result<()> {
+    let place = Place::new(line, INTERVAL).await?;
+    place.map(&[rows::mapping(&town::team(1))?]).await?;
+    let (stop, stopped) = Stop::new();
+    let engine = tokio::spawn(flow::run(place.app.clone(), stopped));
+    let mut waits = Vec::new();
+    for number in 1..=2 * line.rounds {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1000))).await;
+        let began = Instant::now();
+        let issue = place
+            .town
+            .linear()
+            .issue(&format!("{}-{number}", town::team(1)));
+        issue.title("Do it").add_label("Agent-Implement");
+        while place.town.github().repo("acme", "shop").runs().len() < number {
+            ensure!(began.elapsed() < Duration::from_secs(60), "not dispatched");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        waits.push(millis(began.elapsed()));
+    }
+    let slowest = waits.iter().copied().fold(0.0, f64::max);
+    let interval = millis(INTERVAL);
+    let table = [
+        Row::of("from the flag to the run at the host", waits),
+        Row::of(
+            "limit: half an interval, as luck has it",
+            vec![interval / 2.0],
+        ),
+    ];
+    table::print("an engine that polls every second", "ms", &table);
+    table::judge(
+        "slowest, seconds beyond the interval",
+        (slowest - interval).max(0.0) / 1e3,
+        Wanted::AtMost(2.0),
+    );
+    stop.send(true)?;
+    engine.await?;
+    place.end().await;
+    Ok(())
+}
+
+/// The vendors and a service that nobody turns.
+struct Place {
+    town: Town,
+    app: App,
+    _dir: tempfile::TempDir,
+}
+
+impl Place {
+    async fn new(line: &Line, poll: Duration) -> Result<Self> {
+        let dir = tempfile::tempdir_in(&line.dir)?;
+        let town = town::start(&dir.path().join("town")).await?;
+        let store = Store::open(&dir.path().join("data"))?;
+        let app = service::app(store, &town::flags(&town, poll))?;
+        Ok(Self {
+            town,
+            app,
+            _dir: dir,
+        })
+    }
+
+    async fn map(&self, mapped: &[Mapping]) -> Result<()> {
+        let mapped = mapped.to_vec();
+        let put = self.app.store.write(move |tx| {
+            mapped
+                .iter()
+                .try_for_each(|mapping| mappings::put(tx, mapping))
+        });
+        Ok(put.await?)
+    }
+
+    /// How often the vendors were asked since the log was cleared.
+    fn asked(&self) -> usize {
+        let asked = |vendor| self.town.requests().of(vendor).len();
+        asked(Vendor::Linear) + asked(Vendor::GitHub)
+    }
+
+    async fn end(self) {
+        self.town.stop_and_kill_runs().await;
+    }
+}
+
+fn paused(team: &str) -> Result<Mapping> {
+    Ok(Mapping {
+        paused: true,
+        ..rows::mapping(team)?
+    })
+}

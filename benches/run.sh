@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Measures everything, one after the other, and keeps what was printed in target/bench.txt. Options
+# that all benchmarks know may follow: bash benches/run.sh --dir /var/lib/somewhere
+set -euo pipefail
+cd "$(dirname "$0")/.."
+report=target/bench.txt
+
+bash benches/peers.sh
+for bench in ingest poll lists start guard; do
+    cargo bench --quiet --no-run --bench "$bench"
+done
+{
+    date -u +'%F %H:%M UTC'
+    git log -1 --format='commit %h %s'
+    uname -srm
+    rustc --version
+    grep -m1 'model name' /proc/cpuinfo || true
+    echo "$(nproc) cores, load $(cut -d' ' -f1-3 /proc/loadavg)"
+    df --output=source,fstype,avail -h target | tail -1
+} | tee "$report"
+for bench in ingest poll lists start; do
+    printf '\n== %s\n' "$bench" | tee -a "$report"
+    cargo bench --quiet --bench "$bench" -- "$@" 2>&1 | tee -a "$report"
+done
+# It reads sources and has no store to place.
+printf '\n== guard\n' | tee -a "$report"
+cargo bench --quiet --bench guard 2>&1 | tee -a "$report"
