@@ -45,6 +45,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Notify, broadcast};
 
+use crate::crash::CrashPlan;
+
 pub use backup::{Backup, BackupError, Header as BackupHeader};
 pub use key_file::KEY_FILE;
 pub use news::News;
@@ -112,6 +114,11 @@ impl Store {
     /// Opens the store in `dir`, making the directory and the file when they are missing, and
     /// brings an older schema up to date.
     pub fn open(dir: &Path) -> StoreResult<Self> {
+        Self::open_to_crash(dir, CrashPlan::default())
+    }
+
+    /// The same, with a writer that dies where it is told to; for crash tests.
+    pub fn open_to_crash(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
         let path = dir.join(FILE_NAME);
         let shown = path.display().to_string();
         std::fs::create_dir_all(dir).map_err(|source| StoreError::Open {
@@ -130,26 +137,25 @@ impl Store {
         })?;
         Ok(Self {
             dir: Some(Arc::new(dir.to_owned())),
-            ..Self::with(db)?
+            ..Self::with(db, crash)?
         })
     }
 
     /// A store that lives in memory, for tests of the floors above.
     pub fn in_memory() -> StoreResult<Self> {
         let backend = redb::backends::InMemoryBackend::new();
-        Self::with(
-            Database::builder()
-                .set_cache_size(CACHE_BYTES)
-                .create_with_backend(backend)?,
-        )
+        let db = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(backend)?;
+        Self::with(db, CrashPlan::default())
     }
 
-    fn with(db: Database) -> StoreResult<Self> {
+    fn with(db: Database, crash: CrashPlan) -> StoreResult<Self> {
         migrations::bring_up_to_date(&db)?;
         instance::found(&db)?;
         let db = Arc::new(db);
         Ok(Self {
-            writer: writer::Writer::start(Arc::clone(&db)),
+            writer: writer::Writer::start(Arc::clone(&db), crash),
             order: Arc::new(AtomicU64::new(first_order())),
             db,
             dir: None,

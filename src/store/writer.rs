@@ -21,6 +21,7 @@ use std::time::Instant;
 use redb::Database;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::crash::{CrashPlan, CrashPoint};
 use crate::meter::{Histogram, Unit};
 
 use super::news::{BACKLOG, News};
@@ -82,7 +83,7 @@ pub struct Stats {
 }
 
 impl Writer {
-    pub(super) fn start(db: Arc<Database>) -> Self {
+    pub(super) fn start(db: Arc<Database>, crash: CrashPlan) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             outbox_bell: Notify::new(),
@@ -97,6 +98,7 @@ impl Writer {
             db,
             waiting,
             shared: Arc::clone(&shared),
+            crash,
         };
         let started = std::thread::Builder::new()
             .name("store-writer".to_owned())
@@ -238,6 +240,7 @@ struct Thread {
     db: Arc<Database>,
     waiting: mpsc::Receiver<Box<dyn Work>>,
     shared: Arc<Shared>,
+    crash: CrashPlan,
 }
 
 impl Thread {
@@ -280,7 +283,9 @@ impl Thread {
                 tx.abort()?;
                 return Ok(());
             }
+            self.crash.reach(CrashPoint::CommitBegun);
             tx.commit()?;
+            self.crash.reach(CrashPoint::CommitDone);
             self.shared.meters.commits.observe_time(began.elapsed());
             self.shared.meters.groups.observe(done.closures);
             self.shared.commits.fetch_add(1, Ordering::Relaxed);
