@@ -17,8 +17,9 @@ use crate::world::{Copy, IDLE, World};
 
 const SYSTEMS: [System; 2] = [System::A, System::B];
 
-/// How often does a ticket come, once one of each kind is there?
-const TICKETS: Duration = Duration::from_millis(700);
+/// After how many kills does another ticket come, once one of each kind is there? On a slow machine a
+/// life gets as much to do as on a fast one.
+const KILLS_A_TICKET: usize = 2;
 
 /// How many of those that come need no run of the real program?
 const LIGHT: usize = 7;
@@ -39,7 +40,11 @@ pub async fn file(world: Arc<World>, stop: Arc<AtomicBool>) {
         number += 1;
         tickets::file(&world, kind, system, number);
     }
-    while goes_on(&stop, TICKETS).await {
+    let first = number;
+    while goes_on(&stop, Duration::from_millis(200)).await {
+        if world.record().kills < (number - first) * KILLS_A_TICKET {
+            continue;
+        }
         number += 1;
         let kind = match fastrand::usize(..10) {
             roll if roll < LIGHT => Kind::Puppet,

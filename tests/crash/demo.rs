@@ -130,10 +130,12 @@ impl Story {
             look_at_the_audit(&dir.path().join("data"))
         });
         kill_everything_of(dir.path());
-        let told = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap_or_default();
         outcome.map_err(|fault| {
+            let kept = dir.keep();
+            let told = |file: &str| std::fs::read_to_string(kept.join(file)).unwrap_or_default();
             let said = format!("{}\n-- again --\n{}", told("first.txt"), told("second.txt"));
-            format!("{self}: {fault}\n{said}")
+            let place = kept.display();
+            format!("{self}, everything is in {place}: {fault}\n{said}")
         })
     }
 

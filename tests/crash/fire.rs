@@ -17,8 +17,8 @@ use crate::world::World;
 use crate::{clients, puppets};
 
 /// How many worlds the long form has, and how often it kills in each beside the one at its founding.
-const WORLDS: u64 = 17;
-const KILLS: usize = 60;
+const WORLDS: u64 = 12;
+const KILLS: usize = 84;
 
 /// How long after its start is a service killed, at most?
 const LIFE: Duration = Duration::from_millis(1_500);
@@ -139,8 +139,10 @@ async fn survive(seed: u64, count: usize) -> Result<Figures, String> {
             figures
         })
         .map_err(|fault| {
+            let log = std::fs::read_to_string(world.log()).unwrap_or_default();
             let kept = dir.keep();
-            format!("seed {seed}, everything is in {}:\n{fault}", kept.display())
+            let shown = kept.display();
+            format!("seed {seed}, everything is in {shown}:\n{log}\n== wrong is: {fault}")
         })
 }
 
@@ -199,12 +201,12 @@ async fn die(world: &World, kill: Kill) -> Result<String, String> {
     }
 }
 
-/// Worlds one after another, two at a time; tells the figures of all, and every world that failed.
+/// Worlds, four at a time; tells the figures of all, and every world that failed.
 fn survive_all(worlds: Vec<(u64, usize)>) {
     let waiting = Mutex::new(worlds.into_iter());
     let (figures, faults) = (Mutex::new(Figures::default()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..4 {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 loop {
@@ -216,7 +218,10 @@ fn survive_all(worlds: Vec<(u64, usize)>) {
                             println!("seed {seed}: {} kills survived", of_one.kills());
                             figures.lock().unwrap().add(of_one);
                         }
-                        Err(fault) => faults.lock().unwrap().push(fault),
+                        Err(fault) => {
+                            println!("seed {seed}: not survived");
+                            faults.lock().unwrap().push(fault);
+                        }
                     }
                 }
             });
@@ -234,14 +239,20 @@ fn a_service_at_work_survives_being_killed() {
     survive_all(vec![(seed, 24)]);
 }
 
-/// `CRASH_SEED` names the first world, `CRASH_WORLDS` how many there are.
+/// `CRASH_SEED` names the first world, `CRASH_WORLDS` how many there are, and `CRASH_KILLS` how often the
+/// service is killed in each.
 #[test]
 #[ignore = "takes half an hour"]
 fn a_service_at_work_survives_a_thousand_kills() {
-    let given = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let given = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let first = given("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("first seed {first}");
     let worlds = given("CRASH_WORLDS").unwrap_or(WORLDS);
+    let kills = given("CRASH_KILLS").map_or(KILLS, |kills| usize::try_from(kills).unwrap());
     let seeds = (0..worlds).map(|number| first.wrapping_add(number));
-    survive_all(seeds.map(|seed| (seed, KILLS)).collect());
+    survive_all(seeds.map(|seed| (seed, kills)).collect());
 }

@@ -79,16 +79,19 @@ impl fmt::Display for Counted {
 
 /// Waits until nothing is left to do, and looks that it stays so.
 pub async fn calm(world: &World) -> Result<(), String> {
-    let began = Instant::now();
-    let mut since = None;
+    let (mut since, mut left) = (Instant::now(), Some(String::new()));
     loop {
-        match unfinished(world).await {
-            None if since.is_some_and(|since: Instant| since.elapsed() > STILL) => return Ok(()),
-            None => drop(since.get_or_insert_with(Instant::now)),
-            Some(left) if began.elapsed() > PATIENCE => {
+        let now = unfinished(world).await;
+        if now != left {
+            (since, left) = (Instant::now(), now);
+        }
+        match &left {
+            None if since.elapsed() > STILL => return Ok(()),
+            // However slow the machine is, something happens.
+            Some(left) if since.elapsed() > PATIENCE => {
                 return Err(format!("it did not become calm: {left}"));
             }
-            Some(_) => since = None,
+            _ => {}
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
