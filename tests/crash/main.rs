@@ -5,6 +5,7 @@
 //! is part of every run, and a long one.
 #![allow(clippy::unwrap_used)]
 
+mod acknowledged;
 mod clients;
 mod demo;
 mod fire;
