@@ -49,9 +49,18 @@ fn mended(script: &str) -> String {
 
 /// The command line without what is hidden; the generators would offer that, too.
 fn shown() -> Command {
-    let whole = CommandLine::command();
+    without_hidden(&CommandLine::command()).version(env!("CARGO_PKG_VERSION"))
+}
+
+/// A command with the flags and commands that its help shows.
+fn without_hidden(whole: &Command) -> Command {
+    let flags = whole.get_arguments().filter(|flag| !flag.is_hide_set());
     let own = whole.get_subcommands().filter(|own| !own.is_hide_set());
-    Command::new(NAME)
-        .version(env!("CARGO_PKG_VERSION"))
-        .subcommands(own.cloned())
+    let mut shown = Command::new(whole.get_name().to_owned())
+        .args(flags.cloned())
+        .subcommands(own.map(without_hidden));
+    if let Some(about) = whole.get_about() {
+        shown = shown.about(about.clone());
+    }
+    shown
 }

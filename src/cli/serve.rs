@@ -8,8 +8,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::app::{App, Setting};
+use crate::app::{App, Pace, Setting};
 use crate::config::{Config, Options};
+use crate::crash::{CrashPlan, Visit};
 use crate::domain::machine::HostKind;
 use crate::flow::{self, Stop};
 use crate::http::{self, Control};
@@ -36,6 +37,32 @@ pub struct Arguments {
     /// Print the configuration in force, secrets masked, and exit.
     #[arg(long)]
     print_config: bool,
+    #[command(flatten)]
+    trial: Trial,
+}
+
+/// What only tests of the program itself ask for: hidden from the help, and no variable sets it.
+#[derive(Debug, clap::Args)]
+struct Trial {
+    /// Die at a named point, as kill -9 would.
+    #[arg(long, hide = true)]
+    crash_at: Option<Visit>,
+    /// Move as fast as stand-in vendors allow.
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+impl Trial {
+    fn setting(self) -> Setting {
+        Setting {
+            pace: match self.quick {
+                true => Pace::quick(),
+                false => Pace::default(),
+            },
+            crash: CrashPlan::at(self.crash_at),
+            ..Setting::default()
+        }
+    }
 }
 
 pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -46,7 +73,8 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let store = Store::open(&config.data_dir)?;
+    let setting = arguments.trial.setting();
+    let store = Store::open_to_crash(&config.data_dir, setting.crash.clone())?;
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
@@ -55,7 +83,7 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
             config.listen
         )
     })?;
-    let app = App::new(config, store, Setting::default()).map_err(anyhow::Error::msg)?;
+    let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
     summarise(&app, &listener);
     run(app, listener, told_to_stop()?).await
 }

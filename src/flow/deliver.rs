@@ -325,6 +325,11 @@ impl CrashPoints {
                 done: CrashPoint::Started,
                 settled: CrashPoint::Adopted,
             },
+            Effect::DestroyMachine { .. } => Self {
+                claimed: CrashPoint::DestroyClaimed,
+                done: CrashPoint::Destroyed,
+                settled: CrashPoint::DestroySettled,
+            },
             _ => Self {
                 claimed: CrashPoint::ErrandClaimed,
                 done: CrashPoint::ErrandDone,

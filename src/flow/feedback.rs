@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::app::App;
+use crate::crash::CrashPoint;
 use crate::domain::feedback::{
     self, Author, Command, CommandState, Finding, FindingState, Judged, Meta, PullId, PullStanding,
     Remark, Source, Verdict,
@@ -48,11 +49,13 @@ pub async fn receive(app: &App, delivery: &str, event: WebhookEvent) -> StoreRes
         }
         take(tx, event.clone(), now)
     };
+    app.crash.reach(CrashPoint::HostEventReceived);
     let received = app.store.write(taken).await?;
     if received == Received::Queued {
         app.bells.follow_up.notify_one();
     }
     tracing::info!(delivery, ?received, "A webhook was taken.");
+    app.crash.reach(CrashPoint::HostEventStored);
     Ok(received)
 }
 

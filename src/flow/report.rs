@@ -100,6 +100,7 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
         app.tails.add(job, &app.redactor.redact(&lines));
         app.store.tell(News::Step(job.clone()));
     }
+    app.crash.reach(CrashPoint::ProgressStored);
     taken
 }
 

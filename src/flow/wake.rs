@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::app::App;
+use crate::crash::CrashPoint;
 use crate::domain::issue::System;
 use crate::store::{StoreResult, deliveries};
 
@@ -25,6 +26,7 @@ const INDEX_LAG: Duration = Duration::from_secs(4);
 /// When it cannot be stored; the sender sends it again.
 pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<bool> {
     let (id, now) = (delivery.to_owned(), app.now());
+    app.crash.reach(CrashPoint::TicketEventReceived);
     let is_news = app.store.write(move |tx| deliveries::take(tx, &id, now));
     let is_news = is_news.await?;
     if is_news {
@@ -34,6 +36,7 @@ pub async fn receive(app: &App, system: System, delivery: &str) -> StoreResult<b
         }
     }
     tracing::debug!(delivery, is_news, "A ticketing event was taken.");
+    app.crash.reach(CrashPoint::TicketEventStored);
     Ok(is_news)
 }
 

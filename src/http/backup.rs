@@ -15,6 +15,7 @@ use warp::{Filter, path};
 
 use super::parts::{ApiResult, Routes, one_of, only, operator, signed_in, with};
 use crate::app::App;
+use crate::crash::{CrashPlan, CrashPoint};
 use crate::domain::audit::{Action, Actor};
 use crate::store::audit;
 
@@ -52,6 +53,7 @@ async fn send(by: Actor, app: App) -> ApiResult {
         let mut pipe = Pipe {
             sender: sender.clone(),
             reader,
+            crash: app.crash.clone(),
         };
         match app.store.back_up(app.now(), &mut pipe) {
             Ok(_) => tracing::info!("A backup was taken."),
@@ -74,6 +76,7 @@ async fn send(by: Actor, app: App) -> ApiResult {
 struct Pipe {
     sender: mpsc::Sender<io::Result<Bytes>>,
     reader: Handle,
+    crash: CrashPlan,
 }
 
 impl io::Write for Pipe {
@@ -81,7 +84,10 @@ impl io::Write for Pipe {
         let chunk = Ok(Bytes::copy_from_slice(bytes));
         let sent = async { timeout(PATIENCE, self.sender.send(chunk)).await };
         match self.reader.block_on(sent) {
-            Ok(Ok(())) => Ok(bytes.len()),
+            Ok(Ok(())) => {
+                self.crash.reach(CrashPoint::BackupHalfSent);
+                Ok(bytes.len())
+            }
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,

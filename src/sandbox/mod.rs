@@ -28,8 +28,8 @@ mod town;
 pub use self::chat::{Chat, Message};
 pub use self::faults::{Dial, Fault, Faults, Vendor};
 pub use self::github::{
-    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, Delivered, GitHub,
-    HookDial, Means, PullSnapshot, Repo, RunSnapshot,
+    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, Delivered, GitHub, Means,
+    PullSnapshot, Repo, RunSnapshot,
 };
 pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 pub use self::linear::{
@@ -38,6 +38,6 @@ pub use self::linear::{
 pub use self::machines::MachineSnapshot;
 pub use self::machines::docker::DockerEngine;
 pub use self::machines::fly::FlyMachines;
-pub use self::post::TicketEvent;
+pub use self::post::{HookDial, TicketEvent};
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::town::{Town, TownOptions};

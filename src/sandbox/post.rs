@@ -4,13 +4,44 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
 use ring::hmac;
 use serde_json::Value;
 
 use super::state::lock;
+
+/// How soon is what nobody has taken sent again? Vendors wait a minute and longer.
+const AGAIN: Duration = Duration::from_millis(60);
+
+/// How long is it tried?
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// What goes wrong with webhooks, by chance in 0..=1, and what is done about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HookDial {
+    /// Never sent. Not so with tickets.
+    pub lost: f64,
+    /// Sent again, under the same delivery id.
+    pub twice: f64,
+    /// Sent in any order among those of about the same time. Not so with tickets.
+    pub shuffled: bool,
+    /// Sent again, under the same delivery id, until it is answered that it was taken.
+    pub insistent: bool,
+}
+
+/// Sends once, or until it is taken; `send` answers the status.
+pub(crate) fn insist(is_insistent: bool, mut send: impl FnMut() -> Option<u16>) {
+    let began = Instant::now();
+    loop {
+        let is_taken = send().is_some_and(|status| (200..300).contains(&status));
+        if is_taken || !is_insistent || began.elapsed() > PATIENCE {
+            return;
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
 
 /// HMAC-SHA256 of a body, in hexadecimal.
 pub(crate) fn signature(secret: &str, body: &str) -> String {
@@ -47,6 +78,8 @@ pub(crate) fn post(url: &str, headers: &[(&str, &str)], body: &str) -> Option<(u
 /// An event of a ticketing vendor as it was sent, and how it was answered; none when nobody did.
 #[derive(Clone, Debug)]
 pub struct TicketEvent {
+    /// The vendor's name for the delivery.
+    pub id: String,
     pub payload: Value,
     pub answered: Option<(u16, String)>,
 }
@@ -55,7 +88,14 @@ pub struct TicketEvent {
 pub(crate) struct TicketHook {
     target: Mutex<Option<Target>>,
     queue: Mutex<Sender<Outgoing>>,
-    sent: Arc<Mutex<Vec<TicketEvent>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    dial: HookDial,
+    sent: Vec<TicketEvent>,
+    under_way: usize,
 }
 
 #[derive(Clone)]
@@ -64,10 +104,14 @@ struct Target {
     secret: String,
 }
 
+/// The headers that name a delivery.
+const NAMING: [&str; 2] = ["Linear-Delivery", "X-Atlassian-Webhook-Identifier"];
+
 /// What a vendor puts above its events.
 pub(crate) type Headers = Vec<(&'static str, String)>;
 
 /// One event, ready to leave.
+#[derive(Clone)]
 struct Outgoing {
     url: String,
     headers: Headers,
@@ -78,14 +122,14 @@ struct Outgoing {
 impl TicketHook {
     pub fn start() -> Self {
         let (queue, due) = channel();
-        let sent = Arc::new(Mutex::new(Vec::new()));
-        let shared = sent.clone();
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = state.clone();
         // It ends with the vendor, whose queue it reads.
         std::thread::spawn(move || send_all(&due, &shared));
         Self {
             target: Mutex::default(),
             queue: Mutex::new(queue),
-            sent,
+            state,
         }
     }
 
@@ -115,27 +159,50 @@ impl TicketHook {
                 payload,
                 body,
             };
-            // The thread lives as long as the vendor.
-            let _ = lock(&self.queue).send(event);
+            let mut state = lock(&self.state);
+            let times = 1 + usize::from(fastrand::f64() < state.dial.twice);
+            for event in std::iter::repeat_n(event, times) {
+                // The thread lives as long as the vendor.
+                if lock(&self.queue).send(event).is_ok() {
+                    state.under_way += 1;
+                }
+            }
         }
     }
 
+    pub fn dial(&self, dial: HookDial) {
+        lock(&self.state).dial = dial;
+    }
+
     pub fn sent(&self) -> Vec<TicketEvent> {
-        lock(&self.sent).clone()
+        lock(&self.state).sent.clone()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        lock(&self.state).under_way == 0
     }
 }
 
-fn send_all(due: &Receiver<Outgoing>, sent: &Mutex<Vec<TicketEvent>>) {
+fn send_all(due: &Receiver<Outgoing>, state: &Mutex<State>) {
     while let Ok(event) = due.recv() {
         let headers: Vec<(&str, &str)> = event
             .headers
             .iter()
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
-        let answered = post(&event.url, &headers, &event.body);
-        lock(sent).push(TicketEvent {
-            payload: event.payload,
-            answered,
+        let named = headers.iter().find(|(name, _)| NAMING.contains(name));
+        let id = named.map_or("", |(_, id)| id);
+        let is_insistent = lock(state).dial.insistent;
+        insist(is_insistent, || {
+            let answered = post(&event.url, &headers, &event.body);
+            let status = answered.as_ref().map(|(status, _)| *status);
+            lock(state).sent.push(TicketEvent {
+                id: id.to_owned(),
+                payload: event.payload.clone(),
+                answered,
+            });
+            status
         });
+        lock(state).under_way -= 1;
     }
 }

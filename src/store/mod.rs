@@ -53,6 +53,8 @@ use tokio::sync::{Notify, broadcast};
 
 use space::Gauge;
 
+use crate::crash::CrashPlan;
+
 pub use backup::{Backup, BackupError, Header as BackupHeader};
 pub use key_file::KEY_FILE;
 pub use news::News;
@@ -178,6 +180,11 @@ impl Store {
     /// Opens the store in `dir`, making the directory and the file when they are missing, and
     /// brings an older schema up to date.
     pub fn open(dir: &Path) -> StoreResult<Self> {
+        Self::open_to_crash(dir, CrashPlan::default())
+    }
+
+    /// The same, with a writer that dies where it is told to; for crash tests.
+    pub fn open_to_crash(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
         let path = dir.join(FILE_NAME);
         let failed = |source| StoreError::Open {
             path: path.display().to_string(),
@@ -192,7 +199,7 @@ impl Store {
             let db = Database::builder()
                 .set_cache_size(CACHE_BYTES)
                 .create(&path)?;
-            Self::with(db, Gauge::of(dir))
+            Self::with(db, Gauge::of(dir), crash)
         };
         // What redb cannot make sense of, it may panic over.
         let opened = catch_unwind(AssertUnwindSafe(opened)).unwrap_or_else(|_| {
@@ -215,15 +222,15 @@ impl Store {
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(backend)?;
-        Self::with(db, gauge)
+        Self::with(db, gauge, CrashPlan::default())
     }
 
-    fn with(db: Database, gauge: Gauge) -> StoreResult<Self> {
+    fn with(db: Database, gauge: Gauge, crash: CrashPlan) -> StoreResult<Self> {
         migrations::bring_up_to_date(&db)?;
         instance::found(&db)?;
         let db = Arc::new(db);
         Ok(Self {
-            writer: writer::Writer::start(Arc::clone(&db), gauge),
+            writer: writer::Writer::start(Arc::clone(&db), gauge, crash),
             order: Arc::new(AtomicU64::new(first_order())),
             db,
             dir: None,

@@ -22,6 +22,7 @@ use std::time::Instant;
 use redb::Database;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::crash::{CrashPlan, CrashPoint};
 use crate::meter::{Histogram, Unit};
 
 use super::news::{BACKLOG, News};
@@ -85,7 +86,7 @@ pub struct Stats {
 }
 
 impl Writer {
-    pub(super) fn start(db: Arc<Database>, gauge: Gauge) -> Self {
+    pub(super) fn start(db: Arc<Database>, gauge: Gauge, crash: CrashPlan) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             gauge,
@@ -101,6 +102,7 @@ impl Writer {
             db,
             waiting,
             shared: Arc::clone(&shared),
+            crash,
         };
         let started = std::thread::Builder::new()
             .name("store-writer".to_owned())
@@ -263,6 +265,7 @@ struct Thread {
     db: Arc<Database>,
     waiting: mpsc::Receiver<Box<dyn Work>>,
     shared: Arc<Shared>,
+    crash: CrashPlan,
 }
 
 impl Thread {
@@ -311,7 +314,9 @@ impl Thread {
                 tx.abort()?;
                 return Ok(Commit::Refused(free));
             }
+            self.crash.reach(CrashPoint::CommitBegun);
             tx.commit()?;
+            self.crash.reach(CrashPoint::CommitDone);
             self.shared.meters.commits.observe_time(began.elapsed());
             self.shared.meters.groups.observe(done.closures);
             self.shared.commits.fetch_add(1, Ordering::Relaxed);

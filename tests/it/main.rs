@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
-mod crash;
 mod floors;
 mod model;
 mod openapi;

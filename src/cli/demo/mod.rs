@@ -23,7 +23,7 @@ use crate::config::{
     Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
     LinearCredentials, LogFormat, Metrics, Notify, Outbound, Reaper, VmSessions,
 };
-use crate::crash::{CrashPlan, CrashPoint};
+use crate::crash::{CrashPlan, Visit};
 use crate::domain::ids::Repo;
 use crate::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
 use crate::domain::runner_mode::RunnerMode;
@@ -63,7 +63,7 @@ pub struct Arguments {
     log_level: String,
     /// Die at a named point, as kill -9 would; for crash tests.
     #[arg(long, hide = true)]
-    crash_at: Option<CrashPoint>,
+    crash_at: Option<Visit>,
 }
 
 /// Where the demo's runs execute.
@@ -107,10 +107,11 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &arguments.log_level, &redactor)?;
-    let store = Store::open(&config.data_dir)?;
+    let crash = CrashPlan::at(arguments.crash_at);
+    let store = Store::open_to_crash(&config.data_dir, crash.clone())?;
     let setting = Setting {
-        pace: quick(),
-        crash: CrashPlan::at(arguments.crash_at),
+        pace: Pace::quick(),
+        crash,
         ..Setting::default()
     };
     let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
@@ -271,19 +272,6 @@ fn jira(town: &Town) -> Jira {
         },
         site_url: Some(town.jira_url()),
         api_url: town.jira_url(),
-    }
-}
-
-/// The town answers at once, so nobody has to be waited for as long as the real vendors.
-fn quick() -> Pace {
-    Pace {
-        watch: Duration::from_secs(1),
-        reap: Duration::from_secs(60),
-        heal: Duration::from_secs(600),
-        run_appears_within: Duration::from_secs(2),
-        first_retry: Duration::from_millis(200),
-        longest_retry: Duration::from_secs(5),
-        ..Pace::default()
     }
 }
 

@@ -30,12 +30,16 @@ mod ticketing_b;
 mod usage;
 pub(super) mod why;
 
-use super::parts::{Routes, one_of};
+use warp::Filter;
+use warp::http::Method;
+
+use super::parts::{ApiResult, Routes, one_of};
 use crate::app::App;
+use crate::crash::CrashPoint;
 
 /// Every admin route.
 pub fn routes(app: &App) -> Routes {
-    one_of([
+    let all = one_of([
         auth::routes(app),
         audit::routes(app),
         mappings::routes(app),
@@ -61,5 +65,15 @@ pub fn routes(app: &App) -> Routes {
         customizations::routes(app),
         pipelines_steps::routes(app),
         template_status::routes(app),
-    ])
+    ]);
+    let crash = app.crash.clone();
+    warp::method()
+        .and(all)
+        .map(move |method: Method, answer: ApiResult| {
+            if method != Method::GET && answer.is_ok() {
+                crash.reach(CrashPoint::AdminStored);
+            }
+            answer
+        })
+        .boxed()
 }

@@ -12,22 +12,11 @@ use super::model::{Comment, Pull, Repo as Row, Review, Thread};
 use super::rest::Place;
 use super::shapes::user;
 use crate::sandbox::clock;
-use crate::sandbox::post::{post, signature};
+use crate::sandbox::post::{HookDial, insist, post, signature};
 use crate::sandbox::state::lock;
 
 /// For how long deliveries are held back to be shuffled.
 const SHUFFLE: Duration = Duration::from_millis(30);
-
-/// What goes wrong with webhooks, by chance in 0..=1.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HookDial {
-    /// Never sent.
-    pub lost: f64,
-    /// Sent again, under the same delivery id.
-    pub twice: f64,
-    /// Sent in any order among those of about the same time.
-    pub shuffled: bool,
-}
 
 /// A delivery as it was sent, and the status it was answered with; none when nobody answered.
 #[derive(Clone, Debug)]
@@ -144,20 +133,24 @@ fn send_all(due: &Receiver<Delivery>, state: &Mutex<State>) {
             batch.extend(due.try_iter());
             fastrand::shuffle(&mut batch);
         }
+        let is_insistent = lock(state).dial.insistent;
         for delivery in batch {
-            let answered = send(&delivery);
-            let (status, answer) = answered.map_or((None, String::new()), |(status, answer)| {
-                (Some(status), answer)
+            insist(is_insistent, || {
+                let answered = send(&delivery);
+                let (status, answer) = answered
+                    .map_or((None, String::new()), |(status, answer)| {
+                        (Some(status), answer)
+                    });
+                lock(state).delivered.push(Delivered {
+                    id: delivery.id.clone(),
+                    event: delivery.event.to_owned(),
+                    payload: delivery.payload.clone(),
+                    status,
+                    answer,
+                });
+                status
             });
-            let mut state = lock(state);
-            state.under_way -= 1;
-            state.delivered.push(Delivered {
-                id: delivery.id,
-                event: delivery.event.to_owned(),
-                payload: delivery.payload,
-                status,
-                answer,
-            });
+            lock(state).under_way -= 1;
         }
     }
 }

@@ -34,7 +34,7 @@ use serde_json::json;
 
 pub(crate) use self::ci::process;
 pub use self::git::CommitSnapshot;
-pub use self::hooks::{Delivered, HookDial};
+pub use self::hooks::Delivered;
 pub use self::model::Means;
 pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
 pub use self::reviewers::CheckReport;
@@ -44,6 +44,7 @@ use self::git::Git;
 use self::model::Model;
 use crate::sandbox::clock;
 use crate::sandbox::http::{Reply, Request};
+use crate::sandbox::post::HookDial;
 use crate::sandbox::state::{Shelf, lock};
 
 /// The stand-in repository host. Clones are the same host.

@@ -6,7 +6,7 @@ use super::Linear;
 use super::fields::View;
 use super::model::Model;
 use crate::sandbox::clock;
-use crate::sandbox::post::TicketEvent;
+use crate::sandbox::post::{HookDial, TicketEvent};
 
 impl Linear {
     /// Tells of every change of an issue from now on: of people's and of the API's.
@@ -15,7 +15,17 @@ impl Linear {
         self.0.hook.aim(url, secret);
     }
 
-    /// What was told so far, as far as it was answered.
+    /// How what is told goes astray.
+    pub fn set_hook_dial(&self, dial: HookDial) {
+        self.0.hook.dial(dial);
+    }
+
+    /// Whether all that is to be told has been sent.
+    pub fn has_delivered(&self) -> bool {
+        self.0.hook.is_idle()
+    }
+
+    /// What was told so far, each time it was sent.
     pub fn events(&self) -> Vec<TicketEvent> {
         self.0.hook.sent()
     }

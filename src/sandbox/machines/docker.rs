@@ -54,6 +54,11 @@ impl DockerEngine {
         self.yard.snapshots()
     }
 
+    /// The names of all that ever were here, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        self.yard.made()
+    }
+
     /// A container of somebody else.
     pub fn plant(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
         self.yard.plant(id, name, labels);
@@ -193,6 +198,7 @@ impl DockerEngine {
             started: None,
             stopping: None,
             fate: None,
+            removed: false,
         };
         self.yard.put(unit.clone());
         Reply::json(201, &json!({"Id": unit.id, "Warnings": []}))

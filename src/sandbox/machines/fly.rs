@@ -46,6 +46,11 @@ impl FlyMachines {
         self.yard.snapshots()
     }
 
+    /// The names of all that ever were here, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        self.yard.made()
+    }
+
     /// A machine of somebody else in the same application.
     pub fn plant(&self, id: &str, name: &str, metadata: &[(&str, &str)]) {
         self.yard.plant(id, name, metadata);
@@ -191,6 +196,7 @@ impl FlyMachines {
             started: None,
             stopping: None,
             fate: None,
+            removed: false,
         };
         self.yard.put(unit.clone());
         if let Err(error) = self.yard.start(&unit) {

@@ -50,6 +50,9 @@ pub(crate) struct Unit {
     pub stopping: Option<i64>,
     /// How it ended, where that is not for its program to say.
     pub fate: Option<Fate>,
+    /// It is gone; only that it was there is remembered.
+    #[serde(default)]
+    pub removed: bool,
 }
 
 /// An end from outside.
@@ -113,7 +116,15 @@ impl Yard {
     }
 
     pub fn units(&self) -> Vec<Unit> {
-        self.shelf.read(Clone::clone)
+        let mut units = self.shelf.read(Clone::clone);
+        units.retain(|unit| !unit.removed);
+        units
+    }
+
+    /// The names of all that ever were there, oldest first.
+    pub fn made(&self) -> Vec<String> {
+        let named = |units: &Vec<Unit>| units.iter().map(|unit| unit.name.clone()).collect();
+        self.shelf.read(named)
     }
 
     pub fn unit(&self, id: &str) -> Option<Unit> {
@@ -229,8 +240,14 @@ impl Yard {
         if let Some(pid) = process::player(&self.dir(unit)) {
             process::signal_session(pid, Signal::KILL);
         }
-        self.shelf
-            .change(|units| units.retain(|known| known.id != unit.id));
+        self.shelf.change(|units| {
+            let units = units.iter_mut().filter(|known| known.id == unit.id);
+            units.for_each(|unit| {
+                unit.removed = true;
+                unit.env.clear();
+                unit.config = Value::Null;
+            });
+        });
         // Its log is kept by nobody; what still holds a file open loses only the name.
         let _ = std::fs::remove_dir_all(self.dir(unit));
     }
@@ -288,6 +305,7 @@ impl Yard {
             started: Some(clock::now_ms()),
             stopping: None,
             fate: Some(Fate::Planted),
+            removed: false,
         };
         self.shelf.commit(|units| units.push(unit));
     }

@@ -1,0 +1,153 @@
+//! What was acknowledged while the service died again and again: reports, events, changes, backups.
+
+use std::collections::{HashMap, HashSet};
+
+use agent_implement::clock::Clock;
+use agent_implement::domain::ids::{JobId, TeamKey};
+use agent_implement::domain::secret::Secret;
+use agent_implement::keys::signature::sign;
+use agent_implement::store::{Store, audit, jobs, mappings, steps};
+use serde_json::{Value, json};
+
+use crate::program::command;
+use crate::verdict::{Counted, expect, opened};
+use crate::world::{HOOK_SECRET, IDLE, World};
+
+/// Sends every event that was acknowledged once more: each is known, so each had been stored.
+pub async fn tell_again(world: &World, counted: &mut Counted) -> Result<(), String> {
+    let secret = Secret::new(HOOK_SECRET);
+    let client = reqwest::Client::new();
+    let signed = |payload: &Value| {
+        let body = payload.to_string();
+        let signature = sign(body.as_bytes(), &secret);
+        (body, signature)
+    };
+    let known = async |request: reqwest::RequestBuilder| {
+        let answer = request.send().await.map_err(|error| error.to_string())?;
+        let answer: Value = answer.json().await.map_err(|error| error.to_string())?;
+        expect(answer["reason"] == "duplicate", || {
+            format!("an acknowledged event was forgotten: {answer}")
+        })
+    };
+    let told = world.town.github().delivered();
+    for event in told.iter().filter(|event| event.status == Some(200)) {
+        let (body, signature) = signed(&event.payload);
+        let request = client.post(world.url("/api/repo-host/webhook")).body(body);
+        let request = request
+            .header("x-github-event", &event.event)
+            .header("x-github-delivery", &event.id)
+            .header("x-hub-signature-256", format!("sha256={signature}"));
+        known(request).await?;
+        counted.host_events += 1;
+    }
+    let hooks = [
+        (world.town.linear().events(), "/api/ticketing-a/webhook"),
+        (world.town.jira().events(), "/api/ticketing-b/webhook"),
+    ];
+    for (events, path) in hooks {
+        let taken = events.into_iter().filter(|event| {
+            let answer = event.answered.as_ref().filter(|(status, _)| *status == 200);
+            answer.is_some_and(|(_, answer)| answer.contains("queued"))
+        });
+        for event in taken {
+            let mut payload = event.payload;
+            if path.contains("ticketing-a") {
+                payload["webhookTimestamp"] = json!(Clock::Machine.now().as_millis());
+            }
+            let (body, signature) = signed(&payload);
+            let request = client.post(world.url(path)).body(body);
+            let request = request
+                .header("linear-delivery", &event.id)
+                .header("linear-signature", &signature)
+                .header("x-atlassian-webhook-identifier", &event.id)
+                .header("x-hub-signature", format!("sha256={signature}"));
+            known(request).await?;
+            counted.ticket_events += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Of the first reports that were acknowledged, each is among the steps of its job.
+pub fn look_at_the_reports(world: &World, store: &Store, first: usize) -> Result<(), String> {
+    let reports = world
+        .record()
+        .reports
+        .iter()
+        .take(first)
+        .cloned()
+        .collect::<Vec<_>>();
+    let mut kept: HashMap<String, HashSet<String>> = HashMap::new();
+    for (job, step) in reports {
+        let steps = kept.entry(job.clone()).or_insert_with(|| {
+            let id = JobId::from(job.as_str());
+            let steps = store.read(|tx| steps::of_job(tx, &id)).unwrap();
+            steps.into_iter().map(|step| step.id).collect()
+        });
+        expect(steps.contains(&step), || {
+            format!("{step} of {job} was acknowledged and is lost")
+        })?;
+    }
+    let results = world.record().results.clone();
+    for id in results.into_iter().filter(|_| first == usize::MAX) {
+        let job = store
+            .read(|tx| jobs::get(tx, &JobId::from(id.as_str())))
+            .unwrap();
+        expect(job.is_some_and(|job| job.reported), || {
+            format!("the result of {id} is lost")
+        })?;
+    }
+    Ok(())
+}
+
+/// What an operator was told is changed is changed, and each change is on record.
+pub fn look_at_the_changes(world: &World, store: &Store) -> Result<(), String> {
+    let asked = world.record().asked;
+    let changes = world.record().changes.clone();
+    let idle = store
+        .read(|tx| mappings::get(tx, &TeamKey::from(IDLE)))
+        .unwrap();
+    let cap = idle.map_or(0, |mapping| mapping.max_in_progress);
+    let last = changes.last().copied().unwrap_or_default();
+    expect((last..=asked).contains(&cap), || {
+        format!("{last} was acknowledged and {asked} asked for, but it is {cap}")
+    })?;
+    let entries = store.read(|tx| audit::latest(tx, None, 100_000)).unwrap();
+    let noted = entries.iter().filter(|entry| entry.target == IDLE).count();
+    expect(noted > changes.len(), || {
+        format!(
+            "{} changes were acknowledged, {noted} are on record",
+            changes.len()
+        )
+    })
+}
+
+/// What was answered to its end restores, and holds what had been acknowledged before; what was cut
+/// off is refused, unless only the end of the answer is missing and the backup is whole.
+pub async fn look_at_the_backups(world: &World, counted: &mut Counted) -> Result<(), String> {
+    let backups = std::mem::take(&mut world.record().backups);
+    for backup in backups {
+        let place = world.dir.join("restored");
+        let mut restore = command(&["restore", "--data-dir"]);
+        let restored = restore.arg(&place).arg(&backup.file).output().unwrap();
+        let told = String::from_utf8_lossy(&restored.stderr).into_owned();
+        let shown = backup.file.display();
+        if restored.status.success() {
+            let store = opened(&place).await;
+            look_at_the_reports(world, &store, backup.reports)
+                .map_err(|fault| format!("{shown}: {fault}"))?;
+            drop(store);
+            counted.backups += 1;
+        } else {
+            expect(!backup.is_whole, || {
+                format!("{shown} was answered whole: {told}")
+            })?;
+            let is_known = told.contains("cut off or damaged") || told.contains("not a backup");
+            expect(is_known, || format!("{shown}: {told}"))?;
+            counted.cut_off += 1;
+        }
+        // There is none where nothing was restored.
+        let _ = std::fs::remove_dir_all(&place);
+    }
+    Ok(())
+}

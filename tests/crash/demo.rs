@@ -1,0 +1,361 @@
+//! `kill -9` at any moment of the demo's work, on either ticketing system and every kind of host, and
+//! the same command again on the same folder: one run a dispatch, one pull request a ticket, the plan in
+//! order, no comment twice, no machine left.
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use agent_implement::crash::CrashPoint;
+use agent_implement::sandbox::stories::{self, Tracker};
+use agent_implement::sandbox::{Town, TownOptions};
+
+use crate::program::{PROGRAM, command, is_killed, kill_everything_of, look_at_the_audit};
+
+/// A demo that is not killed takes about this long.
+const USUAL: Duration = Duration::from_millis(4_500);
+
+/// How long may a demo take that picks up after a crash?
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What every demo passes.
+const PASSED: [CrashPoint; 12] = [
+    CrashPoint::Reserved,
+    CrashPoint::StartClaimed,
+    CrashPoint::Started,
+    CrashPoint::Adopted,
+    CrashPoint::ResultReceived,
+    CrashPoint::ResultStored,
+    CrashPoint::ProgressStored,
+    CrashPoint::ErrandClaimed,
+    CrashPoint::ErrandDone,
+    CrashPoint::ErrandSettled,
+    CrashPoint::CommitBegun,
+    CrashPoint::CommitDone,
+];
+
+/// What those pass beside whose runs have machines.
+const DESTROYING: [CrashPoint; 3] = [
+    CrashPoint::DestroyClaimed,
+    CrashPoint::Destroyed,
+    CrashPoint::DestroySettled,
+];
+
+/// What dies.
+#[derive(Debug, Clone, Copy)]
+enum Kill {
+    /// The service at a random instant; runs at the host go on.
+    ServiceAfter(Duration),
+    /// The whole machine at a random instant: service, vendors and runs.
+    MachineAfter(Duration),
+    /// The service at the k-th visit of a named point.
+    ServiceAt(CrashPoint, u64),
+}
+
+/// Where its runs execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runner {
+    Ci,
+    Vm,
+    Local,
+}
+
+const TRACKERS: [Tracker; 2] = [Tracker::Linear, Tracker::Jira];
+const MACHINES: [Runner; 2] = [Runner::Vm, Runner::Local];
+
+/// A demo and its crash.
+#[derive(Debug, Clone, Copy)]
+struct Story {
+    tracker: Tracker,
+    runner: Runner,
+    kill: Kill,
+}
+
+impl Story {
+    /// Starts the demo, its words going to a file.
+    fn start(self, dir: &Path, words: &str, visit: Option<String>) -> Child {
+        let said = std::fs::File::create(dir.join(words)).unwrap();
+        let system = self.tracker.name().to_lowercase();
+        let runner = format!("{:?}", self.runner).to_lowercase();
+        let mut demo = command(&["demo", "--exit-when-idle", "--log-level=info"]);
+        demo.args(["--system", &system, "--runner", &runner, "--data-dir"])
+            .arg(dir);
+        if let Some(visit) = visit {
+            demo.args(["--crash-at", &visit]);
+        }
+        demo.stdout(said.try_clone().unwrap()).stderr(said);
+        demo.stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Starts the demo and kills it as told.
+    fn start_and_kill(self, dir: &Path) -> Result<(), String> {
+        let visit = match self.kill {
+            Kill::ServiceAt(point, times) => Some(format!("{point}:{times}")),
+            _ => None,
+        };
+        let mut child = self.start(dir, "first.txt", visit);
+        match self.kill {
+            Kill::ServiceAfter(span) | Kill::MachineAfter(span) => {
+                std::thread::sleep(span);
+                // It may have ended by itself already.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Kill::ServiceAt(point, _) => {
+                wait_for_end(&mut child)?;
+                if !is_killed(child.wait().unwrap()) {
+                    return Err(format!("the point {point} was not reached"));
+                }
+            }
+        }
+        if let Kill::MachineAfter(_) = self.kill {
+            kill_everything_of(dir);
+        }
+        Ok(())
+    }
+
+    /// One crash and one recovery. Answers what is wrong afterwards.
+    fn survive(self) -> Result<(), String> {
+        let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
+        let outcome = self.start_and_kill(dir.path()).and_then(|()| {
+            let mut child = self.start(dir.path(), "second.txt", None);
+            wait_for_end(&mut child)?;
+            let ended = child.wait().unwrap();
+            if !ended.success() {
+                return Err(format!("it ended with {ended}"));
+            }
+            self.look_at_the_town(dir.path())?;
+            look_at_the_audit(&dir.path().join("data"))
+        });
+        kill_everything_of(dir.path());
+        outcome.map_err(|fault| {
+            let kept = dir.keep();
+            let told = |file: &str| std::fs::read_to_string(kept.join(file)).unwrap_or_default();
+            let said = format!("{}\n-- again --\n{}", told("first.txt"), told("second.txt"));
+            let place = kept.display();
+            format!("{self}, everything is in {place}: {fault}\n{said}")
+        })
+    }
+
+    fn look_at_the_town(self, dir: &Path) -> Result<(), String> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let options = TownOptions::new(dir.join("town"), PROGRAM);
+        let town = runtime.block_on(Town::start(options)).unwrap();
+        let repo = town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO);
+        let (runs, pulls) = (repo.runs(), repo.pulls());
+        let commits: Vec<usize> = pulls
+            .iter()
+            .map(|pull| {
+                let commits = repo.commits(&pull.head).into_iter();
+                let made =
+                    commits.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
+                made.count()
+            })
+            .collect();
+        let left = [town.machines().all(), town.docker().all()].concat();
+        let made = [town.machines().made(), town.docker().made()].concat();
+        let mut seen = format!(
+            "{} workflow runs, commits {commits:?}, machines {made:?}, left {left:#?}",
+            runs.len()
+        );
+        let mut is_right = commits == [1, 1] && left.is_empty();
+        is_right &= match self.runner {
+            Runner::Ci => (runs.len(), made.len()) == (4, 0),
+            Runner::Vm | Runner::Local => (runs.len(), made.len()) == (0, 4),
+        };
+        for (key, marker, begins) in &self.ends() {
+            let (shown, said) = shown(&town, self.tracker, key);
+            let is_begun =
+                |(said, begin): (&String, &&str)| said.trim_start_matches("## ").starts_with(begin);
+            is_right &= shown == *marker
+                && said.len() == begins.len()
+                && said.iter().zip(begins).all(is_begun);
+            seen.push_str(&format!("\n{key} {shown:?} {said:?}"));
+        }
+        runtime.block_on(town.stop());
+        if is_right { Ok(()) } else { Err(seen) }
+    }
+
+    /// Each ticket's marker in the end, and how its comments begin.
+    fn ends(self) -> [(&'static str, &'static [&'static str], Vec<&'static str>); 4] {
+        const PULL: &str = "Pull request opened";
+        const GUARDED: &str = "🔒 Blocked by security guardrail";
+        const MADE: &str = "Session machine created";
+        const READY: &str = "Environment ready";
+        const FINISHED: &str = "Finished. PR #";
+        const GONE: &str = "Session machine cleaned up";
+        let [waiting, opened, failed]: [&[&str]; 3] = match self.tracker {
+            Tracker::Linear => [
+                &["Agent-Implement"],
+                &["Agent-Implement", "Ready for Review"],
+                &[],
+            ],
+            Tracker::Jira => [&["Ready"], &["PR Ready"], &["Implementation Failed"]],
+        };
+        let plan = ["What is wanted", "Steps"];
+        let [plain, leaky, planned] = match self.runner {
+            Runner::Ci => [vec![PULL], vec![GUARDED], [&plan[..], &[PULL]].concat()],
+            Runner::Vm | Runner::Local => {
+                let plain = vec![MADE, READY, FINISHED, PULL, GONE];
+                let planned = [&[MADE], &plan[..], &[GONE], &plain].concat();
+                let leaky = vec![MADE, READY, "Session failed: 🔒", GUARDED, GONE];
+                [plain, leaky, planned]
+            }
+        };
+        [
+            (stories::DEMO_PLAIN, opened, plain),
+            (stories::DEMO_BLOCKED, waiting, vec![]),
+            (stories::DEMO_LEAKY, failed, leaky),
+            (stories::DEMO_PLANNED, opened, planned),
+        ]
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} on {:?}, {:?}",
+            self.kill, self.tracker, self.runner
+        )
+    }
+}
+
+fn wait_for_end(child: &mut Child) -> Result<(), String> {
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("the demo neither crashed nor ended".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What shows a ticket's stage, and its comments.
+fn shown(town: &Town, tracker: Tracker, key: &str) -> (Vec<String>, Vec<String>) {
+    match tracker {
+        Tracker::Linear => {
+            let ticket = town.linear().issue(key);
+            (ticket.labels(), ticket.comments())
+        }
+        Tracker::Jira => {
+            let ticket = town.jira().issue(key);
+            (
+                Vec::from_iter(ticket.snapshot().unwrap().status),
+                ticket.comments(),
+            )
+        }
+    }
+}
+
+/// Crashes wait more than they compute, so a few go side by side.
+fn survive_all(stories: Vec<Story>) {
+    let count = stories.len();
+    let waiting = Mutex::new(stories.into_iter());
+    let faults = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let Some(story) = waiting.lock().unwrap().next() else {
+                        break;
+                    };
+                    if let Err(fault) = story.survive() {
+                        faults.lock().unwrap().push(fault);
+                    }
+                }
+            });
+        }
+    });
+    let faults = faults.into_inner().unwrap();
+    assert!(
+        faults.is_empty(),
+        "{} crashes were not survived:\n{}",
+        faults.len(),
+        faults.join("\n=====\n")
+    );
+    println!("demos killed and started again: {count}");
+}
+
+fn seeded() -> fastrand::Rng {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    fastrand::Rng::with_seed(seed)
+}
+
+/// Kills at any instant, every third time of everything there is.
+fn any_instant(rng: &mut fastrand::Rng, runner: Runner, count: usize) -> Vec<Story> {
+    let story = |number: usize| {
+        let after = USUAL.mul_f64(rng.f64());
+        Story {
+            tracker: TRACKERS[number % 2],
+            runner,
+            kill: match number % 3 {
+                0 => Kill::MachineAfter(after),
+                _ => Kill::ServiceAfter(after),
+            },
+        }
+    };
+    (0..count).map(story).collect()
+}
+
+#[test]
+fn a_crash_at_any_instant_is_survived() {
+    let mut rng = seeded();
+    survive_all(any_instant(&mut rng, Runner::Ci, 6));
+}
+
+#[test]
+fn a_crash_at_each_named_point_is_survived() {
+    let mut rng = seeded();
+    let stories = PASSED.map(|point| Story {
+        tracker: TRACKERS[rng.usize(..2)],
+        runner: Runner::Ci,
+        kill: Kill::ServiceAt(point, 1),
+    });
+    survive_all(stories.to_vec());
+}
+
+#[test]
+fn a_crash_beside_machines_is_survived() {
+    let mut rng = seeded();
+    let mut points = [&PASSED[1..4], &DESTROYING].concat();
+    rng.shuffle(&mut points);
+    let stories = points.into_iter().take(4).enumerate();
+    let stories = stories.map(|(number, point)| Story {
+        tracker: TRACKERS[rng.usize(..2)],
+        runner: MACHINES[number % 2],
+        kill: Kill::ServiceAt(point, 1),
+    });
+    survive_all(stories.collect());
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_crash_at_each_named_point_is_survived_on_every_host_and_system() {
+    let mut rng = seeded();
+    let mut stories = any_instant(&mut rng, Runner::Ci, 24);
+    for tracker in TRACKERS {
+        for runner in [Runner::Ci, Runner::Vm, Runner::Local] {
+            let beside = match runner {
+                Runner::Ci => &[][..],
+                Runner::Vm | Runner::Local => &DESTROYING,
+            };
+            let points = PASSED.iter().chain(beside);
+            stories.extend(points.map(|point| Story {
+                tracker,
+                runner,
+                kill: Kill::ServiceAt(*point, rng.u64(1..=2)),
+            }));
+        }
+    }
+    for runner in MACHINES {
+        stories.extend(any_instant(&mut rng, runner, 6));
+    }
+    survive_all(stories);
+}
