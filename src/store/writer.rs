@@ -356,12 +356,8 @@ fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> StoreRes
                 done.closures += u64::from(view.writes() > 0);
                 done.writes += view.writes();
                 done.owes |= view.owes();
-<<<<<<< HEAD
                 done.insists |= view.insists();
-                done.news.append(&mut view.into_news());
-=======
                 done.news.extend(view.into_news());
->>>>>>> bench
             }
             Ran::Badly if view.writes() == 0 => {}
             Ran::Badly => return Ok(None),
