@@ -188,7 +188,7 @@ fn stop(program: &mut Child) -> Result<()> {
 async fn memory(line: &Line) -> Result<()> {
     let dir = tempfile::tempdir_in(&line.dir)?;
     let town = town::start(&dir.path().join("town")).await?;
-    town::file(&town, line.mappings, line.issues / line.mappings);
+    town::file(&town, line.mappings, 1..=line.issues / line.mappings);
     let data = dir.path().join("data");
     let store = Store::open(&data)?;
     let mapped = (1..=line.mappings)

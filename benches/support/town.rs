@@ -1,5 +1,6 @@
 //! The stand-in vendors, and the service's flags for them.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,10 +48,10 @@ pub fn team(number: usize) -> String {
     format!("T{number}")
 }
 
-/// Files flagged issues, as many for each team, every one with a text.
-pub fn file(town: &Town, teams: usize, each: usize) {
+/// Files flagged issues of these numbers for each team, every one with a text.
+pub fn file(town: &Town, teams: usize, numbers: RangeInclusive<usize>) {
     for number in 1..=teams {
-        for at in 1..=each {
+        for at in numbers.clone() {
             let issue = town.linear().issue(&format!("{}-{at}", team(number)));
             issue
                 .title("Make the checkout remember the address")
