@@ -3,7 +3,7 @@
 //! Kept in memory: after a restart the first poll fills it again. Nothing is decided from it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::domain::decision::{Decision, Outcome, Reason};
 use crate::domain::ids::TeamKey;
@@ -13,7 +13,7 @@ use crate::domain::time::Timestamp;
 /// An issue and what was decided about it.
 #[derive(Debug, Clone)]
 pub struct Sighted {
-    pub issue: FlaggedIssue,
+    pub issue: Arc<FlaggedIssue>,
     pub decision: Decision,
 }
 
@@ -22,7 +22,8 @@ pub struct Sighted {
 pub struct Sighting {
     /// When it last answered; None when it never did.
     pub seen_at: Option<Timestamp>,
-    pub issues: Vec<Sighted>,
+    /// Shared by all who look: there may be thousands.
+    pub issues: Arc<[Sighted]>,
     /// Mappings it could not answer for, and when it last did.
     pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
     /// How it failed since, if it did: what is shown is as old as `seen_at`.
@@ -49,10 +50,10 @@ impl Sightings {
         };
         let unread_since = unread.iter().map(since).collect();
         let stands = |sighted: &Sighted| unread.contains(&sighted.issue.team);
-        issues.extend(before.issues.into_iter().filter(stands));
+        issues.extend(before.issues.iter().filter(|one| stands(one)).cloned());
         let sighting = Sighting {
             seen_at: Some(at),
-            issues,
+            issues: issues.into(),
             unread_since,
             failure: None,
         };
@@ -70,8 +71,11 @@ impl Sightings {
         count: impl FnOnce(&mut dyn Iterator<Item = &FlaggedIssue>) -> BTreeMap<TeamKey, u32>,
     ) {
         let mut seen = self.lock();
-        let sighted = seen.systems.values().flat_map(|system| &system.issues);
-        let in_progress = count(&mut sighted.map(|sighted| &sighted.issue));
+        let sighted = seen
+            .systems
+            .values()
+            .flat_map(|system| system.issues.iter());
+        let in_progress = count(&mut sighted.map(|sighted| &*sighted.issue));
         seen.in_progress = in_progress;
     }
 
@@ -107,7 +111,11 @@ impl Sightings {
     pub fn decisions(&self) -> HashMap<(Outcome, Option<Reason>), u64> {
         let seen = self.lock();
         let mut counts = HashMap::new();
-        for sighted in seen.systems.values().flat_map(|system| &system.issues) {
+        for sighted in seen
+            .systems
+            .values()
+            .flat_map(|system| system.issues.iter())
+        {
             let Decision {
                 outcome, reason, ..
             } = sighted.decision;

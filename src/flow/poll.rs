@@ -1,6 +1,7 @@
 //! One look at every ticketing system, and a decision about every flagged issue.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -24,6 +25,9 @@ use super::dispatch::{self, Plan};
 use super::image;
 use super::limit;
 
+/// An issue that all who handle it share: of thousands, a copy each would be most of our memory.
+type Shared = Arc<FlaggedIssue>;
+
 /// Polls once: looks at the store, asks everybody, decides, reserves.
 pub async fn once(app: &App) -> StoreResult<()> {
     let (began, now) = (Instant::now(), app.now());
@@ -35,7 +39,7 @@ pub async fn once(app: &App) -> StoreResult<()> {
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
     let looks = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
     let seen = looks.iter().filter_map(|look| look.issues.as_ref().ok());
-    let issues: Vec<FlaggedIssue> = seen.flatten().cloned().collect();
+    let issues: Vec<Shared> = seen.flatten().cloned().collect();
     let owed = issues
         .iter()
         .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
@@ -65,7 +69,7 @@ pub async fn once(app: &App) -> StoreResult<()> {
 
 /// Since when issues wait for a run. One whose start is still owed, or whose system is silent, goes on
 /// waiting.
-fn note_waiting(app: &App, decided: &[(FlaggedIssue, Decision)], is_silent: bool, now: Timestamp) {
+fn note_waiting(app: &App, decided: &[(Shared, Decision)], is_silent: bool, now: Timestamp) {
     let with = |outcomes: &'static [Outcome]| {
         let of = decided
             .iter()
@@ -137,7 +141,7 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
 /// What one account answered.
 struct Look {
     system: System,
-    issues: Result<Vec<FlaggedIssue>, String>,
+    issues: Result<Vec<Shared>, String>,
     /// Mappings it could not answer for.
     unread: Vec<TeamKey>,
 }
@@ -155,7 +159,10 @@ async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
         tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
     }
     let (issues, unread) = match answer {
-        Ok(snapshot) => (Ok(snapshot.issues), snapshot.unread),
+        Ok(snapshot) => {
+            let issues = snapshot.issues.into_iter().map(Arc::new);
+            (Ok(issues.collect()), snapshot.unread)
+        }
         Err(error) => (Err(error.to_string()), Vec::new()),
     };
     Look {
@@ -165,7 +172,7 @@ async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
     }
 }
 
-fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now: Timestamp) {
+fn keep_sight(app: &App, look: &Look, decided: &[(Shared, Decision)], now: Timestamp) {
     if let Err(failure) = &look.issues {
         return app.sightings.missed(look.system, failure.clone());
     }
@@ -183,8 +190,8 @@ fn keep_sight(app: &App, look: &Look, decided: &[(FlaggedIssue, Decision)], now:
 /// Completes what stands around the issues that are about to run: one request for all of them, made
 /// only when something runs. In the snapshot, where parents and dependencies are read, twenty
 /// siblings of every issue would pass what a query may cost; a request a ticket would be too many.
-async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)]) {
-    let mut children: Vec<&mut FlaggedIssue> = decided
+async fn add_siblings(account: &Account, decided: &mut [(Shared, Decision)]) {
+    let mut children: Vec<&mut Shared> = decided
         .iter_mut()
         .filter(|(_, decision)| decision.outcome == Outcome::Dispatched)
         .map(|(issue, _)| issue)
@@ -197,7 +204,8 @@ async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)
     match account.siblings(&asked).await {
         Ok(mut siblings) => {
             for child in &mut children {
-                child.related.siblings = siblings.remove(&child.issue.id).unwrap_or_default();
+                let siblings = siblings.remove(&child.issue.id).unwrap_or_default();
+                Arc::make_mut(child).related.siblings = siblings;
             }
         }
         // They are context; a run does without rather than wait for them.
@@ -212,7 +220,7 @@ async fn add_siblings(account: &Account, decided: &mut [(FlaggedIssue, Decision)
 async fn images(
     app: &App,
     view: &View,
-    decided: &mut [(FlaggedIssue, Decision)],
+    decided: &mut [(Shared, Decision)],
 ) -> BTreeMap<TeamKey, Asked> {
     let about_to_run = |decision: &Decision| decision.outcome == Outcome::Dispatched;
     let teams: BTreeSet<&TeamKey> = decided
@@ -243,11 +251,12 @@ async fn images(
 /// Reserves what is to run and keeps what has changed in the ledger, in one commit.
 async fn note(
     app: &App,
-    decided: Vec<(FlaggedIssue, Decision)>,
+    decided: Vec<(Shared, Decision)>,
     images: BTreeMap<TeamKey, Asked>,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let news = app.store.read(|tx| {
+    // Off the threads that serve requests: it reads a row of each issue.
+    let look = app.store.read_long(move |tx| {
         let mut news = Vec::new();
         for (issue, decision) in decided {
             if decision.outcome == Outcome::Dispatched || ledger::is_news(tx, &decision)? {
@@ -255,7 +264,8 @@ async fn note(
             }
         }
         Ok(news)
-    })?;
+    });
+    let news = look.await?;
     if news.is_empty() {
         return Ok(());
     }
@@ -267,7 +277,7 @@ async fn note(
             for (issue, decision) in &news {
                 if let (Outcome::Dispatched, Some(phase)) = (decision.outcome, decision.phase) {
                     let plan = Plan {
-                        issue: issue.clone(),
+                        issue: FlaggedIssue::clone(issue),
                         phase,
                         image: images.get(&issue.team).cloned().unwrap_or_default(),
                     };

@@ -115,7 +115,7 @@ async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<I
     let sightings = app.sightings.all();
     let flagged: HashSet<&IssueId> = sightings
         .values()
-        .flat_map(|sighting| &sighting.issues)
+        .flat_map(|sighting| sighting.issues.iter())
         .map(|sighted| &sighted.issue.issue.id)
         .collect();
     // Work on an open pull request outlives its ticket.

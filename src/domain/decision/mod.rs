@@ -5,6 +5,7 @@
 
 mod advice;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -127,19 +128,20 @@ pub struct View {
 }
 
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
-/// does not matter.
-pub fn decide(
+/// does not matter. Issues may be shared: thousands are not copied for it.
+pub fn decide<I: Borrow<FlaggedIssue> + Clone>(
     view: &View,
-    issues: &[FlaggedIssue],
+    issues: &[I],
     now: Timestamp,
-) -> Vec<(FlaggedIssue, Decision)> {
-    let mut queue: Vec<&FlaggedIssue> = issues.iter().collect();
-    queue.sort_by_key(|issue| turn(issue));
-    queue.dedup_by_key(|issue| &issue.issue.id);
-    let mut slots = Slots::count(view, queue.iter().copied());
-    let judged = |issue: &FlaggedIssue| {
+) -> Vec<(I, Decision)> {
+    let named = issues.iter().map(|issue| (issue.borrow(), issue));
+    let mut queue: Vec<(&FlaggedIssue, &I)> = named.collect();
+    queue.sort_by_key(|(issue, _)| turn(issue));
+    queue.dedup_by_key(|(issue, _)| &issue.issue.id);
+    let mut slots = Slots::count(view, queue.iter().map(|(issue, _)| *issue));
+    let judged = |(issue, shared): (&FlaggedIssue, &I)| {
         let verdict = judge(view, &mut slots, issue);
-        (issue.clone(), verdict.into_decision(issue, now))
+        (shared.clone(), verdict.into_decision(issue, now))
     };
     queue.into_iter().map(judged).collect()
 }

@@ -35,17 +35,19 @@ pub fn routes(app: &App) -> Routes {
 
 async fn list(query: String, app: App) -> ApiResult {
     let wanted = Wanted::of(&query);
-    let sighted = look(&app)?.sighted;
-    let waiting = sighted.iter().filter(|sighted| wanted.takes(sighted));
-    let blockers = app.store.read(|tx| {
-        waiting
+    let sight = look(&app)?;
+    // A row of each is read: off the threads that serve requests.
+    let written = app.store.read_long(move |tx| {
+        let waiting = sight.sighted().filter(|sighted| wanted.takes(sighted));
+        let blockers = waiting
             .map(|sighted| BlockerView::of(tx, sighted))
-            .collect::<StoreResult<Vec<_>>>()
-    })?;
-    Ok(ok(&BlockersView {
-        totals: Totals::of(&blockers),
-        blockers,
-    }))
+            .collect::<StoreResult<Vec<_>>>()?;
+        Ok(ok(&BlockersView {
+            totals: Totals::of(&blockers),
+            blockers,
+        }))
+    });
+    Ok(written.await?)
 }
 
 /// Which reasons are shown: the spec's, or ours as well.
@@ -72,38 +74,38 @@ impl Wanted {
 }
 
 #[derive(Serialize)]
-struct BlockersView {
-    blockers: Vec<BlockerView>,
+struct BlockersView<'a> {
+    blockers: Vec<BlockerView<'a>>,
     totals: Totals,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct BlockerView {
-    issue_id: IssueId,
-    issue_identifier: IssueKey,
-    issue_title: String,
-    team_key: TeamKey,
+struct BlockerView<'a> {
+    issue_id: &'a IssueId,
+    issue_identifier: &'a IssueKey,
+    issue_title: &'a str,
+    team_key: &'a TeamKey,
     reason: Option<Reason>,
-    message: String,
-    ticket_url: String,
+    message: &'a str,
+    ticket_url: &'a str,
     /// When this became the answer.
     since: Timestamp,
 }
 
-impl BlockerView {
-    fn of(tx: &impl Rows, sighted: &Sighted) -> StoreResult<Self> {
+impl<'a> BlockerView<'a> {
+    fn of(tx: &impl Rows, sighted: &'a Sighted) -> StoreResult<Self> {
         let (issue, decision) = (&sighted.issue.issue, &sighted.decision);
         let first_said =
             ledger::get(tx, &issue.key)?.and_then(|row| row.current().map(|said| said.at));
         Ok(Self {
-            issue_id: issue.id.clone(),
-            issue_identifier: issue.key.clone(),
-            issue_title: issue.title.clone(),
-            team_key: sighted.issue.team.clone(),
+            issue_id: &issue.id,
+            issue_identifier: &issue.key,
+            issue_title: &issue.title,
+            team_key: &sighted.issue.team,
             reason: decision.reason,
-            message: decision.message.clone(),
-            ticket_url: issue.url.clone(),
+            message: &decision.message,
+            ticket_url: &issue.url,
             since: first_said.unwrap_or(decision.at),
         })
     }
@@ -118,12 +120,12 @@ struct Totals {
 }
 
 impl Totals {
-    fn of(blockers: &[BlockerView]) -> Self {
+    fn of(blockers: &[BlockerView<'_>]) -> Self {
         let mut by_reason = BTreeMap::new();
         for reason in blockers.iter().filter_map(|blocker| blocker.reason) {
             *by_reason.entry(reason).or_default() += 1;
         }
-        let teams: BTreeSet<&TeamKey> = blockers.iter().map(|blocker| &blocker.team_key).collect();
+        let teams: BTreeSet<&TeamKey> = blockers.iter().map(|blocker| blocker.team_key).collect();
         Self {
             issues: blockers.len(),
             teams: teams.len(),

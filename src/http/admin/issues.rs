@@ -1,6 +1,6 @@
 //! `/api/issues`: every flagged issue as the last poll saw it, and what was decided about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 use warp::http::Method;
@@ -32,40 +32,20 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let Sight {
-        sighted,
-        stale_since,
-        unread_since,
-    } = look(&app)?;
-    let mappings = app.store.read(mappings::all)?;
-    let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
-        .iter()
-        .filter_map(|mapping| {
-            let of_system = stale_since.get(&mapping.system());
-            let since = of_system.or_else(|| unread_since.get(&mapping.team_key))?;
-            Some((mapping.team_key.clone(), *since))
-        })
-        .collect();
-    let planning = |team: &TeamKey| mappings.iter().any(|mapping| is_planning(mapping, team));
-    Ok(ok(&IssuesView {
-        issues: sighted
-            .iter()
-            .map(|sighted| IssueView::of(sighted, planning(&sighted.issue.team)))
-            .collect(),
-        in_progress_counts_by_team: app.sightings.in_progress(),
-        stale: stale.keys().cloned().collect(),
-        stale_since: stale,
-    }))
-}
-
-fn is_planning(mapping: &Mapping, team: &TeamKey) -> bool {
-    mapping.team_key == *team && mapping.planning_enabled
+    let sight = look(&app)?;
+    let in_progress = app.sightings.in_progress();
+    // There may be thousands: they are written where nobody waits for the thread.
+    let written = app.store.read_long(move |tx| {
+        let mappings = mappings::all(tx)?;
+        Ok(ok(&IssuesView::of(&sight, &mappings, in_progress)))
+    });
+    Ok(written.await?)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct IssuesView {
-    issues: Vec<IssueView>,
+struct IssuesView<'a> {
+    issues: Vec<IssueView<'a>>,
     in_progress_counts_by_team: BTreeMap<TeamKey, u32>,
     /// Mappings whose issues the last poll could not read.
     stale: Vec<TeamKey>,
@@ -73,40 +53,65 @@ struct IssuesView {
     stale_since: BTreeMap<TeamKey, Option<Timestamp>>,
 }
 
+impl<'a> IssuesView<'a> {
+    fn of(sight: &'a Sight, mappings: &[Mapping], in_progress: BTreeMap<TeamKey, u32>) -> Self {
+        let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
+            .iter()
+            .filter_map(|mapping| {
+                let of_system = sight.stale_since.get(&mapping.system());
+                let since = of_system.or_else(|| sight.unread_since.get(&mapping.team_key))?;
+                Some((mapping.team_key.clone(), *since))
+            })
+            .collect();
+        let planning: HashSet<&TeamKey> = mappings
+            .iter()
+            .filter(|mapping| mapping.planning_enabled)
+            .map(|mapping| &mapping.team_key)
+            .collect();
+        let view = |sighted| IssueView::of(sighted, planning.contains(&sighted.issue.team));
+        Self {
+            issues: sight.sighted().map(view).collect(),
+            in_progress_counts_by_team: in_progress,
+            stale: stale.keys().cloned().collect(),
+            stale_since: stale,
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct IssueView {
-    id: IssueId,
-    identifier: IssueKey,
-    title: String,
-    url: String,
-    team_key: TeamKey,
-    state_name: String,
+struct IssueView<'a> {
+    id: &'a IssueId,
+    identifier: &'a IssueKey,
+    title: &'a str,
+    url: &'a str,
+    team_key: &'a TeamKey,
+    state_name: &'a str,
     state: Progress,
     /// Whether it asks for a run and no open issue stands in its way.
     ready: bool,
     planning_pending: bool,
     /// The label or the field value that shows its stage.
     marker: Option<&'static str>,
-    decision: Decision,
+    decision: &'a Decision,
 }
 
-impl IssueView {
-    fn of(sighted: &Sighted, planning: bool) -> Self {
+impl<'a> IssueView<'a> {
+    fn of(sighted: &'a Sighted, planning: bool) -> Self {
         let Sighted { issue, decision } = sighted;
         let needs = issue.stage.phase_needed(planning);
         Self {
-            id: issue.issue.id.clone(),
-            identifier: issue.issue.key.clone(),
-            title: issue.issue.title.clone(),
-            url: issue.issue.url.clone(),
-            team_key: issue.team.clone(),
-            state_name: issue.state_name.clone(),
+            id: &issue.issue.id,
+            identifier: &issue.issue.key,
+            title: &issue.issue.title,
+            url: &issue.issue.url,
+            team_key: &issue.team,
+            state_name: &issue.state_name,
             state: issue.progress,
             ready: needs.is_some() && issue.open_blockers.is_empty(),
             planning_pending: needs == Some(Phase::Planning),
             marker: marker(issue.issue.system, issue.stage),
-            decision: decision.clone(),
+            decision,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the last poll saw, for the routes that show it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::app::{App, Sighted};
 use crate::domain::ids::TeamKey;
@@ -9,18 +10,25 @@ use crate::domain::time::Timestamp;
 use crate::http::error::ApiError;
 
 pub(super) struct Sight {
-    pub sighted: Vec<Sighted>,
+    shown: Vec<Arc<[Sighted]>>,
     /// Systems that did not answer the last poll, and when they last did.
     pub stale_since: BTreeMap<System, Option<Timestamp>>,
     /// Mappings that their system could not answer for although it did for others.
     pub unread_since: BTreeMap<TeamKey, Option<Timestamp>>,
 }
 
+impl Sight {
+    /// Every issue that was in sight.
+    pub fn sighted(&self) -> impl Iterator<Item = &Sighted> {
+        self.shown.iter().flat_map(|issues| issues.iter())
+    }
+}
+
 /// # Errors
 /// When a system has never answered: then there is nothing to show in its place.
 pub(super) fn look(app: &App) -> Result<Sight, ApiError> {
     let mut sight = Sight {
-        sighted: Vec::new(),
+        shown: Vec::new(),
         stale_since: BTreeMap::new(),
         unread_since: BTreeMap::new(),
     };
@@ -32,7 +40,7 @@ pub(super) fn look(app: &App) -> Result<Sight, ApiError> {
             sight.stale_since.insert(system, sighting.seen_at);
         }
         sight.unread_since.extend(sighting.unread_since);
-        sight.sighted.extend(sighting.issues);
+        sight.shown.push(sighting.issues);
     }
     Ok(sight)
 }

@@ -456,7 +456,10 @@ pub fn sighted(
         open_blockers: Vec::new(),
         related: Related::default(),
     };
-    Sighted { issue, decision }
+    Sighted {
+        issue: issue.into(),
+        decision,
+    }
 }
 
 /// 5,000 issues in sight and 500 dispatches.
