@@ -9,8 +9,12 @@ use crate::domain::ids::JobId;
 /// Most bytes that are kept of one run.
 const MAX_BYTES: usize = 64 << 10;
 
+/// Most bytes that are kept of all. Beyond it the longest tail is cut in half, so that many runs that
+/// speak at a time keep a shorter end each, and none loses its own to the others.
+const MAX_ALL_BYTES: usize = 4 << 20;
+
 /// Of how many runs is the end kept? The one that was silent the longest goes first.
-const MAX_RUNS: usize = 64;
+const MAX_RUNS: usize = 512;
 
 /// The ends of the latest logs, the last to speak at the back.
 #[derive(Default)]
@@ -28,10 +32,11 @@ impl Tails {
         if !tail.ends_with('\n') {
             tail.push('\n');
         }
-        shorten(&mut tail);
+        shorten(&mut tail, MAX_BYTES);
         tails.push_back((job.clone(), tail));
         let surplus = tails.len().saturating_sub(MAX_RUNS);
         tails.drain(..surplus);
+        make_room(&mut tails);
     }
 
     /// What a run said last; None when it said nothing, or too long ago.
@@ -48,9 +53,23 @@ impl Tails {
     }
 }
 
-/// Cuts whole lines off the beginning; of a single long one, characters.
-fn shorten(tail: &mut String) {
-    let surplus = tail.len().saturating_sub(MAX_BYTES);
+fn make_room(tails: &mut VecDeque<(JobId, String)>) {
+    let mut held: usize = tails.iter().map(|(_, tail)| tail.len()).sum();
+    while held > MAX_ALL_BYTES {
+        let longest = tails.iter_mut().max_by_key(|(_, tail)| tail.len());
+        let Some((_, tail)) = longest else {
+            return;
+        };
+        let before = tail.len();
+        shorten(tail, before / 2);
+        tail.shrink_to_fit();
+        held -= before - tail.len();
+    }
+}
+
+/// Cuts whole lines off the beginning, down to so many bytes; of a single long one, characters.
+fn shorten(tail: &mut String, most: usize) {
+    let surplus = tail.len().saturating_sub(most);
     if surplus == 0 {
         return;
     }
@@ -92,5 +111,28 @@ mod tests {
         tails.add(&JobId::from("new"), "z");
         assert_eq!(tails.of(&JobId::from("0")).as_deref(), Some("x\ny\n"));
         assert_eq!(tails.of(&JobId::from("1")), None);
+    }
+
+    #[test]
+    fn many_runs_that_speak_in_turn_keep_an_end_each() {
+        let tails = Tails::default();
+        let jobs: Vec<JobId> = (0..200).map(|n| JobId::new(n.to_string())).collect();
+        for round in 0..500 {
+            for job in &jobs {
+                tails.add(job, &format!("{round} {}", "x".repeat(100)));
+            }
+        }
+        let kept: Vec<String> = jobs.iter().filter_map(|job| tails.of(job)).collect();
+        let held: usize = kept.iter().map(String::len).sum();
+        assert!(held <= MAX_ALL_BYTES && held > MAX_ALL_BYTES / 2, "{held}");
+        for tail in &kept {
+            assert!(tail.lines().count() >= 50, "{tail}");
+            assert!(
+                tail.lines()
+                    .last()
+                    .is_some_and(|line| line.starts_with("499 "))
+            );
+        }
+        assert_eq!(kept.len(), jobs.len());
     }
 }
