@@ -1,0 +1,236 @@
+//! The figures of a run: printed so that they can be quoted, and judged.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::measure::Kind;
+use crate::memory::{Sample, median};
+use crate::scene::Scene;
+use crate::{ACTIVE_RUNS, MAX_P99, Plan};
+
+pub const MIB: f64 = (1 << 20) as f64;
+
+/// All that was seen, times in seconds since measuring began.
+pub struct Figures {
+    pub plan: Plan,
+    pub kinds: Vec<Row>,
+    pub windows: Vec<Window>,
+    pub memory: Vec<Memory>,
+    /// Share of one processor that the service used.
+    busy: f64,
+    descriptors: (usize, usize),
+    from_metrics: Vec<(&'static str, String)>,
+    notes: BTreeMap<&'static str, u64>,
+    errors: BTreeMap<String, u64>,
+}
+
+/// Answers of one kind.
+pub struct Row {
+    pub kind: Kind,
+    pub count: u64,
+    pub p50: Duration,
+    pub p99: Duration,
+    pub max: Duration,
+}
+
+/// All callbacks of one window.
+pub struct Window {
+    pub at: f64,
+    pub p50: Duration,
+    pub p99: Duration,
+}
+
+pub struct Memory {
+    pub at: f64,
+    pub resident: u64,
+    pub proportional: u64,
+}
+
+impl Figures {
+    pub fn of(
+        scene: &Scene,
+        samples: Vec<Sample>,
+        (from, until): (Instant, Instant),
+        metrics: &str,
+    ) -> Self {
+        let kinds = Kind::ALL.map(|kind| {
+            let seen = scene.book.of(kind);
+            Row {
+                kind,
+                count: seen.count(),
+                p50: seen.quantile(0.5),
+                p99: seen.quantile(0.99),
+                max: seen.max(),
+            }
+        });
+        let window = scene.book.window().as_secs_f64();
+        let windows = scene.book.windows().into_iter().enumerate();
+        let measured = |sample: &&Sample| sample.at >= from && sample.at <= until;
+        let of_span: Vec<&Sample> = samples.iter().filter(measured).collect();
+        let (first, last) = (of_span[0], of_span[of_span.len() - 1]);
+        let descriptors = of_span.iter().map(|sample| sample.descriptors);
+        Self {
+            plan: scene.plan.clone(),
+            kinds: kinds.into_iter().filter(|row| row.count > 0).collect(),
+            windows: windows
+                .map(|(at, seen)| Window {
+                    at: (at as f64 + 0.5) * window,
+                    p50: seen.quantile(0.5),
+                    p99: seen.quantile(0.99),
+                })
+                .filter(|window| window.at < scene.plan.span.as_secs_f64())
+                .collect(),
+            memory: of_span
+                .iter()
+                .map(|sample| Memory {
+                    at: (sample.at - from).as_secs_f64(),
+                    resident: sample.resident,
+                    proportional: sample.proportional,
+                })
+                .collect(),
+            busy: (last.busy - first.busy) / (last.at - first.at).as_secs_f64(),
+            descriptors: (
+                descriptors.clone().min().unwrap_or(0),
+                descriptors.max().unwrap_or(0),
+            ),
+            from_metrics: from_metrics(metrics),
+            notes: scene.book.notes(),
+            errors: scene.book.errors(),
+        }
+    }
+
+    /// Most memory that was resident, in bytes.
+    pub fn max_resident(&self) -> u64 {
+        let resident = self.memory.iter().map(|memory| memory.resident);
+        resident.max().unwrap_or(0)
+    }
+
+    /// Medians of the second and of the last quarter, in bytes.
+    pub fn quarters(&self) -> (u64, u64) {
+        let span = self.plan.span.as_secs_f64();
+        let quarter = |number: f64| {
+            let (from, until) = (span * (number - 1.0) / 4.0, span * number / 4.0);
+            let within = self
+                .memory
+                .iter()
+                .filter(move |memory| memory.at >= from && memory.at <= until);
+            median(within.map(|memory| memory.resident))
+        };
+        (quarter(2.0), quarter(4.0))
+    }
+
+    pub fn growth(&self) -> f64 {
+        let (second, last) = self.quarters();
+        last as f64 / second as f64
+    }
+
+    pub fn print(&self) {
+        let build = if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        };
+        let seconds = self.plan.span.as_secs();
+        println!(
+            "\nload: {seconds} s, {build} build, seed {}",
+            self.plan.seed
+        );
+        println!(
+            "{ACTIVE_RUNS} runs report each second, {} webhooks a second, a poll every {} s\n",
+            self.plan.hooks_a_second,
+            self.plan.poll_interval.as_secs()
+        );
+        println!(
+            "| {:<20} | {:>8} | {:>9} | {:>9} | {:>9} |",
+            "answered", "count", "p50", "p99", "max"
+        );
+        println!("|{0:-<22}|{0:-<9}:|{0:-<10}:|{0:-<10}:|{0:-<10}:|", "");
+        for row in &self.kinds {
+            let told = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
+            println!(
+                "| {:<20} | {:>8} | {:>9} | {:>9} | {:>9} |",
+                row.kind.name(),
+                row.count,
+                told(row.p50),
+                told(row.p99),
+                told(row.max)
+            );
+        }
+        let (second, last) = self.quarters();
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
+        let proportional = self.memory.iter().map(|memory| memory.proportional);
+        println!(
+            "\nresident: most {}, second quarter {}, last quarter {} ({:+.1} %); proportional: median {}",
+            mib(self.max_resident()),
+            mib(second),
+            mib(last),
+            (self.growth() - 1.0) * 100.0,
+            mib(median(proportional))
+        );
+        println!(
+            "processor: {:.1} % of one; descriptors: {} to {}",
+            self.busy * 100.0,
+            self.descriptors.0,
+            self.descriptors.1
+        );
+        for (what, value) in &self.from_metrics {
+            println!("{what}: {value}");
+        }
+        for (what, count) in &self.notes {
+            println!("{what}: {count}");
+        }
+        println!("errors: {:?}", self.errors);
+    }
+
+    /// The product's promise.
+    pub fn judge(&self) {
+        assert!(self.errors.is_empty(), "errors: {:#?}", self.errors);
+        assert_eq!(self.notes.get("backups"), Some(&1), "a backup was taken");
+        let windows = self.plan.span.as_secs() / self.plan.window.as_secs();
+        assert!(
+            self.windows.len() as u64 >= windows,
+            "callbacks in every window"
+        );
+        let most = self.max_resident();
+        assert!(most <= self.plan.max_resident, "{most} bytes resident");
+        let growth = self.growth();
+        assert!(growth <= self.plan.max_growth, "memory grew {growth} times");
+        // How fast it is on this machine only a release build shows.
+        if cfg!(debug_assertions) {
+            return;
+        }
+        for row in self.kinds.iter().filter(|row| row.kind.is_callback()) {
+            let (name, p99) = (row.kind.name(), row.p99);
+            assert!(p99 <= MAX_P99, "{name}: p99 is {p99:?}");
+        }
+    }
+}
+
+/// What only the service itself can tell.
+fn from_metrics(metrics: &str) -> Vec<(&'static str, String)> {
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    let polls = value("agent_implement_poll_duration_seconds_count");
+    let commits = value("agent_implement_store_commit_seconds_count");
+    let mean = |sum: &str, count: f64| value(sum) / count.max(1.0);
+    let poll = mean("agent_implement_poll_duration_seconds_sum", polls);
+    let commit = mean("agent_implement_store_commit_seconds_sum", commits);
+    let shared = mean("agent_implement_store_commit_writes_sum", commits);
+    vec![
+        ("polls", format!("{polls:.0}, on average {poll:.2} s")),
+        (
+            "commits to the disk",
+            format!(
+                "{commits:.0}, on average {:.2} ms, shared by {shared:.2} writes",
+                commit * 1e3
+            ),
+        ),
+        (
+            "store",
+            format!("{:.1} MiB", value("agent_implement_store_bytes") / MIB),
+        ),
+    ]
+}
