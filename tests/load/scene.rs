@@ -26,7 +26,7 @@ const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.y
 const PLENTY: u64 = 10_000_000;
 
 /// How long may the preparations take?
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Everything that the clients share.
 pub struct Scene {
