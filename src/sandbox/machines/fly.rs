@@ -26,9 +26,15 @@ pub struct FlyMachines {
 }
 
 impl FlyMachines {
+    /// Machines that it had taken when it was killed, and not begun, begin now: this host starts what
+    /// it makes.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let yard = Yard::open(dir, "fly")?;
+        for unit in yard.units().iter().filter(|unit| unit.started.is_none()) {
+            yard.start(unit)?;
+        }
         Ok(Self {
-            yard: Arc::new(Yard::open(dir, "fly")?),
+            yard: Arc::new(yard),
             full: Arc::default(),
         })
     }
@@ -261,4 +267,38 @@ impl FlyMachines {
 
 fn refused(status: u16, error: &str) -> Reply {
     Reply::json(status, &json!({ "error": error }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_machine_that_was_taken_and_not_begun_begins_with_its_host() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("bin")).unwrap();
+        let host = FlyMachines::open(dir.path()).unwrap();
+        let taken = Unit {
+            id: "a1".to_owned(),
+            name: "agent-1".to_owned(),
+            image: "image".to_owned(),
+            region: "iad".to_owned(),
+            env: Default::default(),
+            command: vec!["sleep".to_owned(), "60".to_owned()],
+            stamps: Default::default(),
+            config: json!({}),
+            created: clock::now_ms(),
+            started: None,
+            stopping: None,
+            fate: None,
+            removed: false,
+        };
+        host.yard.put(taken);
+        host.settle().unwrap();
+        drop(host);
+        let again = FlyMachines::open(dir.path()).unwrap();
+        assert!(again.all()[0].running);
+        again.kill_all();
+    }
 }
