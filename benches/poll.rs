@@ -90,9 +90,9 @@ async fn cycle(line: &Line) -> Result<()> {
         looks.push(millis(began.elapsed()));
         ensure!(issues.len() == line.issues, "{} issues", issues.len());
         let now = place.app.now();
-        decides.push(timed(|| decision::decide(&view, &issues, now)));
         copies.push(timed(|| issues.clone()));
         passes.push(timed(|| one_pass(&view, &issues)));
+        decides.push(timed(|| decision::decide(&view, issues, now)));
     }
     let table = [
         Row::of("a whole poll, stand-in tracker included", polls),

@@ -91,6 +91,17 @@ pub struct FlaggedIssue {
     pub related: Related,
 }
 
+impl FlaggedIssue {
+    /// Lets go of what only a run of it needs. Of thousands that wait, that is most of the memory.
+    pub fn without_brief(self) -> Self {
+        Self {
+            description: String::new(),
+            related: Related::default(),
+            ..self
+        }
+    }
+}
+
 /// An issue that somebody named, in whatever state it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedIssue {

@@ -12,7 +12,7 @@ use crate::domain::decision::{self, Decision, Outcome, Reason, View};
 use crate::domain::effect::ticket_lane;
 use crate::domain::ids::{IssueId, TeamKey};
 use crate::domain::image::Asked;
-use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, System};
+use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Snapshot, System};
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
@@ -25,7 +25,7 @@ use super::dispatch::{self, Plan};
 use super::image;
 use super::limit;
 
-/// An issue that all who handle it share: of thousands, a copy each would be most of our memory.
+/// An issue that all who handle it share: a copy each, of thousands, would be most of our memory.
 type Shared = Arc<FlaggedIssue>;
 
 /// Polls once: looks at the store, asks everybody, decides, reserves.
@@ -37,14 +37,16 @@ pub async fn once(app: &App) -> StoreResult<()> {
     let mut view = app.store.read(|tx| view(tx, app, now))?;
     let lanes = app.store.read(outbox::lanes)?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
-    let looks = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
-    let seen = looks.iter().filter_map(|look| look.issues.as_ref().ok());
-    let issues: Vec<Shared> = seen.flatten().cloned().collect();
+    let answers = join_all(app.ticketing.iter().map(|account| look(account, &mapped))).await;
+    let (looks, seen): (Vec<Look>, Vec<Vec<FlaggedIssue>>) = answers.into_iter().unzip();
+    let issues: Vec<FlaggedIssue> = seen.into_iter().flatten().collect();
+    let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
     let owed = issues
         .iter()
         .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
     view.owed = owed.map(|issue| issue.issue.id.clone()).collect();
-    let mut decided = decision::decide(&view, &issues, now);
+    let decided = decision::decide(&view, issues, now).into_iter();
+    let mut decided: Vec<(Shared, Decision)> = decided.map(shared).collect();
     looks
         .iter()
         .for_each(|look| keep_sight(app, look, &decided, now));
@@ -55,11 +57,10 @@ pub async fn once(app: &App) -> StoreResult<()> {
         add_siblings(account, &mut decided).await;
     }
     let images = images(app, &view, &mut decided).await;
-    let is_silent = looks.iter().any(|look| look.issues.is_err());
+    let is_silent = looks.iter().any(|look| look.failure.is_some());
     note_waiting(app, &decided, is_silent, now);
-    let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
     note(app, decided, images, now).await?;
-    for look in looks.iter().filter(|look| look.issues.is_ok()) {
+    for look in looks.iter().filter(|look| look.failure.is_none()) {
         closed::end_runs(app, look.system, &flagged).await?;
     }
     app.metrics.polls.observe_time(began.elapsed());
@@ -138,16 +139,16 @@ fn view(tx: &impl Rows, app: &App, now: Timestamp) -> StoreResult<View> {
     })
 }
 
-/// What one account answered.
+/// How one account answered.
 struct Look {
     system: System,
-    issues: Result<Vec<Shared>, String>,
+    failure: Option<String>,
     /// Mappings it could not answer for.
     unread: Vec<TeamKey>,
 }
 
 /// A system that does not answer keeps its last decisions; the others go on.
-async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
+async fn look(account: &Account, mappings: &[&Mapping]) -> (Look, Vec<FlaggedIssue>) {
     let system = account.system();
     let own: Vec<&Mapping> = mappings
         .iter()
@@ -158,22 +159,29 @@ async fn look(account: &Account, mappings: &[&Mapping]) -> Look {
     if let Err(error) = &answer {
         tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stand.");
     }
-    let (issues, unread) = match answer {
-        Ok(snapshot) => {
-            let issues = snapshot.issues.into_iter().map(Arc::new);
-            (Ok(issues.collect()), snapshot.unread)
-        }
-        Err(error) => (Err(error.to_string()), Vec::new()),
+    let (snapshot, failure) = match answer {
+        Ok(snapshot) => (snapshot, None),
+        Err(error) => (Snapshot::default(), Some(error.to_string())),
     };
-    Look {
+    let look = Look {
         system,
-        issues,
-        unread,
-    }
+        failure,
+        unread: snapshot.unread,
+    };
+    (look, snapshot.issues)
+}
+
+/// What does not run now is kept for people to look at, without what a run would need.
+fn shared((issue, decision): (FlaggedIssue, Decision)) -> (Shared, Decision) {
+    let issue = match decision.outcome {
+        Outcome::Dispatched => issue,
+        _ => issue.without_brief(),
+    };
+    (Arc::new(issue), decision)
 }
 
 fn keep_sight(app: &App, look: &Look, decided: &[(Shared, Decision)], now: Timestamp) {
-    if let Err(failure) = &look.issues {
+    if let Some(failure) = &look.failure {
         return app.sightings.missed(look.system, failure.clone());
     }
     let own = decided

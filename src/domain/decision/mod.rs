@@ -5,7 +5,6 @@
 
 mod advice;
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -128,22 +127,21 @@ pub struct View {
 }
 
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
-/// does not matter. Issues may be shared: thousands are not copied for it.
-pub fn decide<I: Borrow<FlaggedIssue> + Clone>(
+/// does not matter.
+pub fn decide(
     view: &View,
-    issues: &[I],
+    mut issues: Vec<FlaggedIssue>,
     now: Timestamp,
-) -> Vec<(I, Decision)> {
-    let named = issues.iter().map(|issue| (issue.borrow(), issue));
-    let mut queue: Vec<(&FlaggedIssue, &I)> = named.collect();
-    queue.sort_by_key(|(issue, _)| turn(issue));
-    queue.dedup_by_key(|(issue, _)| &issue.issue.id);
-    let mut slots = Slots::count(view, queue.iter().map(|(issue, _)| *issue));
-    let judged = |(issue, shared): (&FlaggedIssue, &I)| {
-        let verdict = judge(view, &mut slots, issue);
-        (shared.clone(), verdict.into_decision(issue, now))
+) -> Vec<(FlaggedIssue, Decision)> {
+    issues.sort_by(|one, other| turn(one).cmp(&turn(other)));
+    issues.dedup_by(|one, other| one.issue.id == other.issue.id);
+    let mut slots = Slots::count(view, issues.iter());
+    let judged = |issue: FlaggedIssue| {
+        let verdict = judge(view, &mut slots, &issue);
+        let decision = verdict.into_decision(&issue, now);
+        (issue, decision)
     };
-    queue.into_iter().map(judged).collect()
+    issues.into_iter().map(judged).collect()
 }
 
 /// Planned issues come before new ones, then the more urgent, then the older. The id makes the

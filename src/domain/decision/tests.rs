@@ -54,7 +54,7 @@ fn said(view: &View, issues: &[FlaggedIssue]) -> Vec<(String, Outcome, Option<Re
             decision.message,
         )
     };
-    decide(view, issues, Timestamp::EPOCH)
+    decide(view, issues.to_vec(), Timestamp::EPOCH)
         .into_iter()
         .map(row)
         .collect()
@@ -287,7 +287,7 @@ proptest! {
         view.mappings.values_mut().for_each(|mapping| mapping.paused = paused);
         view.active = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
         (view.deduped, view.parked, view.owed) = (ids(deduped), ids(parked), ids(owed));
-        let decided = decide(&view, &issues, Timestamp::EPOCH);
+        let decided = decide(&view, issues.clone(), Timestamp::EPOCH);
 
         prop_assert_eq!(decided.len(), issues.len());
         let dispatched = decided.iter().filter(|(_, decision)| decision.outcome == Outcome::Dispatched);
@@ -304,6 +304,6 @@ proptest! {
         // A page that was read twice shows an issue twice.
         let mut shuffled: Vec<FlaggedIssue> = issues.iter().chain(&issues[..issues.len() / 2]).cloned().collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
-        prop_assert_eq!(decide(&view, &shuffled, Timestamp::EPOCH), decided);
+        prop_assert_eq!(decide(&view, shuffled, Timestamp::EPOCH), decided);
     }
 }
