@@ -5,9 +5,12 @@
 //! request under way stays, and when all have, those that come wait at the door.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How many connections may be open: far more than a hundred runs, a host's webhooks and some
@@ -117,6 +120,38 @@ pub struct Busy(Arc<Place>);
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.rest();
+    }
+}
+
+/// What is answered to a request, which is under way until the last of it is sent.
+pub struct Attended<B> {
+    body: B,
+    _busy: Busy,
+}
+
+impl<B> Attended<B> {
+    pub fn new(body: B, busy: Busy) -> Self {
+        Self { body, _busy: busy }
+    }
+}
+
+impl<B: Body + Unpin> Body for Attended<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -28,7 +27,7 @@ use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
 use super::control::Control;
-use super::crowd::{Crowd, Place, ROOM};
+use super::crowd::{Attended, Crowd, Place, ROOM};
 use super::error::ApiError;
 use super::metrics::requests;
 use super::parts::{self, Peer};
@@ -205,11 +204,5 @@ where
     let status = response.status().as_u16();
     requests::count(&app.metrics, &path, status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Answered."));
-    Ok(response.map(|body| {
-        body.map_frame(move |frame| {
-            // Until the last of the answer is sent, or its stream ends.
-            let _ = &busy;
-            frame
-        })
-    }))
+    Ok(response.map(|body| Attended::new(body, busy)))
 }

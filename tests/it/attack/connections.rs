@@ -80,3 +80,15 @@ async fn has_ended(stream: &mut TcpStream) -> bool {
         .await
         .is_ok()
 }
+
+/// An answer says how long it is, so that a connection can be used again by the simplest client.
+#[tokio::test]
+async fn an_answer_tells_its_length() {
+    let server = crate::api::Server::start().await;
+    let head = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let told = crate::api::raw(server.address, head.as_bytes()).await;
+    let (head, body) = told.split_once("\r\n\r\n").unwrap();
+    let length = format!("content-length: {}", body.len());
+    assert!(head.lines().any(|line| line == length), "{told}");
+    server.stop().await.unwrap();
+}
