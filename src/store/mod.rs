@@ -63,8 +63,9 @@ pub use shelf::{ReadTx, Rows, WriteTx};
 pub use space::{ROOM_TO_BEGIN, Space, free_in};
 pub use writer::{Meters, Stats};
 
-/// Memory that redb may use for pages. Its own default is a gigabyte.
-const CACHE_BYTES: usize = 32 << 20;
+/// Memory that redb may use for pages. Its own default is a gigabyte; of ours, half a hundred
+/// megabytes is to be enough for everything.
+const CACHE_BYTES: usize = 16 << 20;
 
 /// The file inside the data directory.
 pub const FILE_NAME: &str = "agent-implement.redb";

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 use regex::Regex;
 
@@ -84,6 +84,8 @@ impl Redactor {
             .unwrap_or_default();
         let values = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
+            // Of one private key, a table of all states would be eleven megabytes.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(&forms);
         match values {
             Ok(values) if !forms.is_empty() => Self {

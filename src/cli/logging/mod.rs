@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::fmt::{self, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
@@ -17,6 +17,10 @@ use crate::wire::Redactor;
 mod files;
 
 use files::{DayFiles, MAX_BYTES};
+
+/// How many lines may wait for the disk? Beyond it they are left out of the files rather than held in
+/// memory; room for them is taken at the start.
+const LINES_AHEAD: usize = 8_192;
 
 /// What a log line is passed through before anybody can read it.
 #[derive(Clone)]
@@ -110,7 +114,8 @@ fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> 
     let dir = config.data_dir.join("logs");
     let now = || Clock::Machine.now();
     let files = DayFiles::start(&dir, config.log_keep_days, MAX_BYTES, now)?;
-    Ok(Some(tracing_appender::non_blocking(files)))
+    let lines = NonBlockingBuilder::default().buffered_lines_limit(LINES_AHEAD);
+    Ok(Some(lines.finish(files)))
 }
 
 #[cfg(test)]

@@ -78,6 +78,13 @@ impl Browser {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Value {
+        let value = self.try_send(method, path, body).await;
+        assert!(value["error"].is_null(), "{path}: {value:#}");
+        value
+    }
+
+    /// The answer, which may be an error.
+    async fn try_send(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let request = self
             .client
             .request(method, format!("{}{path}", self.session));
@@ -86,9 +93,7 @@ impl Browser {
             None => request,
         };
         let mut answer: Value = request.send().await.unwrap().json().await.unwrap();
-        let value = answer["value"].take();
-        assert!(value["error"].is_null(), "{path}: {value:#}");
-        value
+        answer["value"].take()
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
@@ -190,29 +195,43 @@ impl Browser {
         }
     }
 
+    /// Does something with what a script finds. The page may be drawn anew in between: then it is looked
+    /// for again, as a person aims again.
+    async fn handle(&self, what: &str, script: &str, name: Value, act: &str, with: Value) {
+        let began = Instant::now();
+        loop {
+            let element = self.find(what, script, name.clone()).await;
+            let path = format!("/element/{element}/{act}");
+            let done = self.try_send(Method::POST, &path, Some(with.clone())).await;
+            match done["error"].as_str() {
+                None => return,
+                Some("stale element reference") if began.elapsed() < PATIENCE => {}
+                Some(_) => panic!("{what}: {done:#}"),
+            }
+        }
+    }
+
     /// Presses a button, a link or an item of a menu, with the mouse.
     pub async fn press(&self, name: &str) {
         let kinds = "button, a, summary";
-        let element = self.find(name, FIND_BY_NAME, json!([name, kinds])).await;
-        self.post(&format!("/element/{element}/click"), json!({}))
+        self.handle(name, FIND_BY_NAME, json!([name, kinds]), "click", json!({}))
             .await;
     }
 
     /// Presses what a selector finds first.
     pub async fn press_at(&self, selector: &str) {
         let script = "return document.querySelector(arguments[0])";
-        let element = self.find(selector, script, json!([selector])).await;
-        self.post(&format!("/element/{element}/click"), json!({}))
+        self.handle(selector, script, json!([selector]), "click", json!({}))
             .await;
     }
 
     /// Types into the field of this label, over what stood there.
     pub async fn fill(&self, label: &str, text: &str) {
-        let element = self.find(label, FIND_FIELD, json!([label])).await;
         // All of it is marked and taken away, as a person would: the page hears of every key.
         let keys = format!("{CONTROL}a{RELEASE}{BACKSPACE}{text}");
-        let path = format!("/element/{element}/value");
-        self.post(&path, json!({ "text": keys })).await;
+        let typed = json!({ "text": keys });
+        self.handle(label, FIND_FIELD, json!([label]), "value", typed)
+            .await;
     }
 
     /// Types on the keyboard, wherever the focus is. Private-use characters are WebDriver's keys.
