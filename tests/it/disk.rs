@@ -15,13 +15,14 @@ use agent_implement::domain::secret::Secret;
 use agent_implement::keys::run_token::{Audience, RunTokens};
 use agent_implement::sandbox::stories;
 use agent_implement::sandbox::{Town, TownOptions};
-use agent_implement::store::{FILE_NAME, Store, StoreError, jobs, steps};
+use agent_implement::store::{FILE_NAME, jobs, steps};
 use reqwest::Method;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::api::{TOKEN_SECRET, job};
 use crate::process::{Service, ask, client, command, run, said};
+use crate::world::opened;
 
 /// How long may anything take that must happen?
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,18 +85,6 @@ fn reports() -> [&'static str; 4] {
         "--runner-callback-base-url",
         address,
     ]
-}
-
-async fn opened(dir: &Path) -> Store {
-    let began = Instant::now();
-    loop {
-        match Store::open(dir) {
-            Err(StoreError::InUse { .. }) if began.elapsed() < PATIENCE => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 /// A store with one run in it.

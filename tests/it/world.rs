@@ -525,7 +525,7 @@ async fn finish(stop: &watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) {
 }
 
 /// Opens the store, once the service that had it before has let go of it.
-async fn opened(dir: &Path) -> Store {
+pub async fn opened(dir: &Path) -> Store {
     let began = Instant::now();
     loop {
         match Store::open(dir) {
