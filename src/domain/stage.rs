@@ -74,9 +74,7 @@ impl Stage {
 
     /// The stage that a set of labels on system A shows, or none when no label is ours.
     ///
-    /// The furthest one wins: a label that a person forgot to take off never starts a run again. A
-    /// plan asks for its implementation only while the trigger is on: whoever takes that off wants no
-    /// further run.
+    /// The furthest one wins: a label that a person forgot to take off never starts a run again.
     pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let furthest_first = [
             Stage::PrOpened,
@@ -86,10 +84,9 @@ impl Stage {
             Stage::Triggered,
         ];
         let labels: Vec<&str> = labels.into_iter().collect();
-        let shows = |stage: Stage| stage.label().is_some_and(|label| labels.contains(&label));
-        furthest_first.into_iter().find(|stage| {
-            shows(*stage) && (*stage != Stage::PlanComplete || shows(Stage::Triggered))
-        })
+        furthest_first
+            .into_iter()
+            .find(|stage| stage.label().is_some_and(|label| labels.contains(&label)))
     }
 
     /// What has to change on system A to show this stage: labels to add and labels to remove.
@@ -154,11 +151,6 @@ mod tests {
         assert_eq!(
             Stage::from_labels(["Agent-Working", "Ready for Review"]),
             Some(Stage::PrOpened)
-        );
-        assert_eq!(Stage::from_labels(["Plan-Complete"]), None);
-        assert_eq!(
-            Stage::from_labels(["Agent-Planning", "Plan-Complete"]),
-            Some(Stage::Planning)
         );
     }
 

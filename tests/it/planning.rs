@@ -6,8 +6,7 @@ use agent_implement::sandbox::{Fault, Vendor};
 
 use serde_json::json;
 
-use crate::api::answer;
-use crate::world::{Engine, Making, World, planning_mapping};
+use crate::world::{World, planning_mapping};
 
 /// Stand in our own prompts.
 pub const PLANNING: &str = "You are planning";
@@ -279,36 +278,4 @@ async fn a_hostile_plan_is_harmless_on_the_ticket_and_fenced_in_the_prompt() {
     assert_eq!(world.repo().file_at(head, "ai-output/notes.md"), None);
     assert!(world.repo().file_at(head, "feature.txt").is_some());
     world.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_the_trigger_off_a_plan_gets_no_implementation() {
-    let world = World::made(Making {
-        mappings: vec![planning_mapping()],
-        engine: Engine::by_hand(),
-        runs_by_hand: true,
-        ..Making::default()
-    })
-    .await;
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
-    let ticket = || world.town.linear().issue("ENG-1");
-    ticket().remove_label("Agent-Implement");
-    let run = world.repo().runs().pop().unwrap();
-    let plan =
-        json!({"phase": "planning", "outcome": "success", "comments": [{"body": "The plan"}]});
-    let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
-    let request = request.bearer_auth(run.inputs["run_token"].as_str().unwrap());
-    assert_eq!(answer(request.json(&plan)).await.status, 200);
-    for _ in 0..2 {
-        world.turn().await;
-    }
-    assert_eq!(ticket().labels(), ["Plan-Complete"]);
-    assert_eq!(world.jobs("ENG-1").len(), 1);
-
-    ticket().add_label("Agent-Implement");
-    world.turn().await;
-    let kinds: Vec<JobKind> = world.jobs("ENG-1").iter().map(|job| job.kind).collect();
-    assert_eq!(kinds, [JobKind::Planning, JobKind::Implementation]);
-    world.stop().await;
 }

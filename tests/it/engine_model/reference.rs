@@ -123,8 +123,10 @@ pub struct Reference {
 }
 
 impl Ticket {
+    /// Whether it asks for a run: by its trigger, or by a plan that was made for it.
     fn flagged(&self) -> bool {
-        !self.gone && !self.closed && self.labels.contains(TRIGGER)
+        let asks = self.labels.contains(TRIGGER) || self.marker() == Some("Plan-Complete");
+        !self.gone && !self.closed && asks
     }
 
     /// The marker that is furthest on.
