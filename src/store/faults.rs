@@ -238,7 +238,7 @@ async fn whatever_write_or_sync_fails_everything_acknowledged_is_there_after_a_r
 }
 
 #[tokio::test]
-#[ignore = "the long form"]
+#[ignore = "the long form: minutes"]
 async fn whatever_fails_no_power_cut_takes_what_was_acknowledged() {
     fail_everywhere(40).await;
 }

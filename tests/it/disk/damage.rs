@@ -196,7 +196,7 @@ async fn random_damage_is_refused_or_does_not_matter() {
 }
 
 #[tokio::test]
-#[ignore = "the long form"]
+#[ignore = "the long form: minutes"]
 async fn random_damage_is_refused_or_does_not_matter_ten_thousand_times() {
     suffer_many(10_000).await;
 }
