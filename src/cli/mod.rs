@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod allocator;
 mod audit;
 mod backup;
 mod completions;
@@ -134,7 +135,10 @@ fn in_all(command: clap::Command, change: &impl Fn(Arg) -> Arg) -> clap::Command
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
     let done = match line.command {
-        Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
+        Command::Serve(arguments) => {
+            allocator::settle();
+            with_runtime(serve::serve(*arguments))
+        }
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),

@@ -65,7 +65,7 @@ pub use writer::{Meters, Stats};
 
 /// Memory that redb may use for pages. Its own default is a gigabyte; of ours, half a hundred
 /// megabytes is to be enough for everything.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 8 << 20;
 
 /// The file inside the data directory.
 pub const FILE_NAME: &str = "agent-implement.redb";

@@ -1,0 +1,36 @@
+//! Memory that is given back: how the system's allocator has to be told.
+//!
+//! By itself glibc keeps eight heaps for each processor, and each large block that is freed raises the size
+//! from which blocks go back to the system. What a poll needs for a moment then stays with the service
+//! for good: three times as much as is in use. glibc is told otherwise by variables that it reads before
+//! `main`, so the program starts itself over once. Nothing else can tell it without unsafe code.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Few heaps, and large blocks always from the system itself; in bytes.
+const SETTINGS: [(&str, &str); 2] = [
+    ("MALLOC_ARENA_MAX", "2"),
+    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+];
+
+/// Starts this program over with what is missing of the settings. An operator's own are kept. Returns
+/// when there is nothing to set, or when the system does not let us: then more memory is all it costs.
+pub fn settle() {
+    let missing: Vec<_> = SETTINGS
+        .into_iter()
+        .filter(|(name, _)| env::var_os(name).is_none())
+        .collect();
+    let mut arguments = env::args_os();
+    let (false, Ok(program), Some(name)) =
+        (missing.is_empty(), env::current_exe(), arguments.next())
+    else {
+        return;
+    };
+    let _ = Command::new(program)
+        .arg0(name)
+        .args(arguments)
+        .envs(missing)
+        .exec();
+}
