@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UnixDatagram};
 use tokio::process::{Child, Command};
 
 use crate::api::ACCESS_CODE;
+use crate::process::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -74,8 +75,8 @@ async fn a_service_manager_hears_of_its_start_its_life_and_its_stop() {
     let (mut service, address) = serve(dir.path(), &told).await;
     assert_eq!(heard(&manager).await, "READY=1\nSTATUS=Started.");
     // Ready is ready: there is no moment at which it refuses connections.
-    let health = reqwest::get(format!("http://{address}/")).await.unwrap();
-    assert_eq!(health.status(), 200);
+    let health = client().build().unwrap().get(format!("http://{address}/"));
+    assert_eq!(health.send().await.unwrap().status(), 200);
     for _ in 0..3 {
         let word = heard(&manager).await;
         let status = "WATCHDOG=1\nSTATUS=0 under way, 0 flagged in sight, 0 to deliver, ";
@@ -102,7 +103,7 @@ async fn vendors_are_reached_through_the_proxy_that_the_environment_names() {
         ],
     )
     .await;
-    let client = reqwest::Client::new();
+    let client = client().build().unwrap();
     let signed_in = client
         .post(format!("http://{address}/api/auth"))
         .json(&json!({"code": ACCESS_CODE}))

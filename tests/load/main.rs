@@ -122,7 +122,7 @@ async fn a_minute_of_mixed_traffic() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than ten minutes"]
-async fn ten_minutes_with_the_webhooks_of_an_hour() {
+async fn ten_minutes_with_six_times_the_webhooks() {
     prove(Plan::ten_minutes()).await;
 }
 
