@@ -9,9 +9,9 @@ use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Few heaps, and large blocks always from the system itself; in bytes.
+/// One heap for all threads, and blocks of that many bytes always from the system itself.
 const SETTINGS: [(&str, &str); 2] = [
-    ("MALLOC_ARENA_MAX", "2"),
+    ("MALLOC_ARENA_MAX", "1"),
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
 ];
 

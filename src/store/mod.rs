@@ -63,9 +63,9 @@ pub use shelf::{ReadTx, Rows, WriteTx};
 pub use space::{ROOM_TO_BEGIN, Space, free_in};
 pub use writer::{Meters, Stats};
 
-/// Memory that redb may use for pages. Its own default is a gigabyte; of ours, half a hundred
-/// megabytes is to be enough for everything.
-const CACHE_BYTES: usize = 8 << 20;
+/// Memory that redb may use for pages. Its own default is a gigabyte; with ours, 64 MiB are to be enough
+/// for everything. What is read again comes from the system's own cache of the file.
+const CACHE_BYTES: usize = 4 << 20;
 
 /// The file inside the data directory.
 pub const FILE_NAME: &str = "agent-implement.redb";
