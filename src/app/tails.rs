@@ -9,9 +9,9 @@ use crate::domain::ids::JobId;
 /// Most bytes that are kept of one run.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Most bytes that are kept of all. Beyond it the longest tail is cut in half, so that many runs that
+/// Most bytes that all of them take. Beyond it the longest tail is cut in half, so that many runs that
 /// speak at a time keep a shorter end each, and none loses its own to the others.
-const MAX_ALL_BYTES: usize = 4 << 20;
+const MAX_ALL_BYTES: usize = 2 << 20;
 
 /// Of how many runs is the end kept? The one that was silent the longest goes first.
 const MAX_RUNS: usize = 512;
@@ -28,6 +28,8 @@ impl Tails {
         let mut tail = known
             .and_then(|at| tails.remove(at))
             .map_or_else(String::new, |(_, tail)| tail);
+        // Growing by itself it would take twice what it holds.
+        tail.reserve_exact(lines.len() + 1);
         tail.push_str(lines);
         if !tail.ends_with('\n') {
             tail.push('\n');
@@ -54,16 +56,16 @@ impl Tails {
 }
 
 fn make_room(tails: &mut VecDeque<(JobId, String)>) {
-    let mut held: usize = tails.iter().map(|(_, tail)| tail.len()).sum();
-    while held > MAX_ALL_BYTES {
-        let longest = tails.iter_mut().max_by_key(|(_, tail)| tail.len());
+    let mut taken: usize = tails.iter().map(|(_, tail)| tail.capacity()).sum();
+    while taken > MAX_ALL_BYTES {
+        let longest = tails.iter_mut().max_by_key(|(_, tail)| tail.capacity());
         let Some((_, tail)) = longest else {
             return;
         };
-        let before = tail.len();
+        let before = tail.capacity();
         shorten(tail, before / 2);
         tail.shrink_to_fit();
-        held -= before - tail.len();
+        taken -= before - tail.capacity();
     }
 }
 

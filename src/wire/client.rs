@@ -34,6 +34,10 @@ const MAX_REDIRECTS: usize = 5;
 /// How long does an unused connection stay open?
 const POOL_IDLE: Duration = Duration::from_secs(60);
 
+/// How many unused connections to a host stay open? Vendors that speak HTTP/2 need one; of the others a
+/// burst opens one for each request, and each would go on holding 50 kB.
+const MAX_IDLE: usize = 8;
+
 /// Addresses of this machine itself, which no proxy could reach in our place.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
@@ -169,6 +173,7 @@ impl Client {
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(timeouts.connect)
                 .pool_idle_timeout(POOL_IDLE)
+                .pool_max_idle_per_host(MAX_IDLE)
                 .tcp_nodelay(true)
         };
         let http = builder().build().or_else(|error| {
