@@ -38,7 +38,8 @@ async fn ten_thousand_idle_ones_keep_nobody_out() {
     let code = ["--admin-access-code", crate::api::ACCESS_CODE];
     let service = Service::start(dir.path(), &code);
     let address = service.address.replace("http://", "");
-    let client = client().build().unwrap();
+    // Each comes anew: a connection that a client keeps may be the one that makes place.
+    let client = client().pool_max_idle_per_host(0).build().unwrap();
     let asked = |method, path: &str| client.request(method, format!("{}{path}", service.address));
     let signed_in = asked(reqwest::Method::POST, "/api/auth")
         .json(&serde_json::json!({"code": crate::api::ACCESS_CODE}))
