@@ -3,6 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -33,23 +36,34 @@ impl Drop for Mortal {
     }
 }
 
-/// Kills every process whose command line or working directory names the folder.
+/// Kills every process whose command line or working directory names the folder, until there is none:
+/// what is killed may have started another since the last look.
 pub fn kill_everything_of(dir: &Path) {
-    let needle = dir.to_str().unwrap();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
-            continue;
-        };
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let cwd = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
-        let is_ours = String::from_utf8_lossy(&line).contains(needle) || cwd.starts_with(dir);
-        if is_ours && pid != std::process::id() {
-            let _ = Command::new("kill")
-                .args(["-9", &pid.to_string()])
-                .stderr(Stdio::null())
-                .status();
+    loop {
+        let found = processes_of(dir);
+        if found.is_empty() {
+            return;
         }
+        for pid in found {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Those that are alive; what is dead and not yet buried names nothing.
+fn processes_of(dir: &Path) -> Vec<Pid> {
+    let needle = dir.to_str().unwrap();
+    let is_ours = |process: &Path| {
+        let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let cwd = std::fs::read_link(process.join("cwd")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(needle) || cwd.starts_with(dir)
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let ours = all.filter(|entry| is_ours(&entry.path()));
+    ours.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+        .filter(|pid| *pid != rustix::process::getpid())
+        .collect()
 }
 
 /// The record of who did what is whole.
