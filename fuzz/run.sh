@@ -21,7 +21,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 fuzz() { # fuzz TARGET RUNS
     local log="target/fuzzing/$1.log" found="target/fuzzing/corpus/$1" began=$SECONDS
     mkdir -p "$found" target/fuzzing/artifacts
-    if ! "target/fuzzing/build/$HOST/release/$1" "$found" "fuzz/corpus/$1" -runs="$2" -max_len=4096 -timeout=60 \
+    if ! "target/fuzzing/build/$HOST/release/$1" "$found" "fuzz/corpus/$1" -runs="$2" -max_len=4096 -timeout=10 \
         -rss_limit_mb=1024 -artifact_prefix="target/fuzzing/artifacts/$1-" -print_final_stats=1 >"$log" 2>&1; then
         echo "$1: FAILED, see $log" && return 1
     fi

@@ -1,6 +1,6 @@
 //! Memory that is given back: how the system's allocator has to be told.
 //!
-//! By itself glibc keeps eight heaps for each processor, and each large block that is freed raises the size
+//! By itself glibc keeps up to eight heaps for each processor, and each large block that is freed raises the size
 //! from which blocks go back to the system. What a poll needs for a moment then stays with the service
 //! for good: three times as much as is in use. glibc is told otherwise by variables that it reads before
 //! `main`, so the program starts itself over once. Nothing else can tell it without unsafe code.
@@ -22,10 +22,11 @@ pub fn settle() {
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect();
+    if missing.is_empty() {
+        return;
+    }
     let mut arguments = env::args_os();
-    let (false, Ok(program), Some(name)) =
-        (missing.is_empty(), env::current_exe(), arguments.next())
-    else {
+    let (Ok(program), Some(name)) = (env::current_exe(), arguments.next()) else {
         return;
     };
     let _ = Command::new(program)

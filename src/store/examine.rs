@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, ReadableDatabase, StorageBackend, TableHandle};
 
-use super::StoreError;
+use super::{CACHE_BYTES, StoreError};
 
 const HEADER_BYTES: usize = 320;
 const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -36,9 +36,6 @@ const NUMBER_AT: usize = 104;
 const CHECKSUM_AT: std::ops::Range<usize> = 112..128;
 
 const BLOCK: usize = 4096;
-
-/// Memory for pages while all are looked at once.
-const ONE_PASS: usize = 4 << 20;
 
 /// Why a file is not opened.
 #[derive(Debug)]
@@ -108,7 +105,7 @@ fn check(file: &File, header: &Header, slot: usize, mark: &str) -> Result<(), Fa
     let overlay = Overlay::over(file.try_clone()?, header.alone(slot))?;
     let opened = catch_unwind(AssertUnwindSafe(|| {
         let db = Database::builder()
-            .set_cache_size(ONE_PASS)
+            .set_cache_size(CACHE_BYTES)
             // Called before each pass; before the second only when a checksum did not fit.
             .set_repair_callback(|repair| {
                 if (0.2..0.5).contains(&repair.progress()) {
