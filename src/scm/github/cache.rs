@@ -1,6 +1,6 @@
 //! Pages the host need not send twice: an unchanged one costs nothing of the allowance.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
@@ -12,7 +12,10 @@ use crate::wire::{Request, VendorError};
 use super::GitHub;
 
 /// How many pages are remembered?
-const MAX_PAGES: usize = 256;
+const MAX_PAGES: usize = 512;
+
+/// How much memory do they take?
+const MAX_BYTES: usize = 2 << 20;
 
 /// A larger page is not worth its memory.
 const MAX_PAGE_BYTES: usize = 128 << 10;
@@ -29,12 +32,13 @@ pub(super) struct Page<T> {
 
 #[derive(Clone)]
 struct Remembered {
-    etag: String,
-    json: Vec<u8>,
+    etag: Box<str>,
+    json: Box<[u8]>,
     next: Option<String>,
 }
 
-/// Pages by address and account; the oldest leaves first.
+/// Pages by address and account, the last to be asked for at the back; the one nobody asked for the
+/// longest leaves first.
 #[derive(Default)]
 pub(super) struct Pages {
     state: Mutex<State>,
@@ -42,26 +46,49 @@ pub(super) struct Pages {
 
 #[derive(Default)]
 struct State {
-    pages: HashMap<String, Remembered>,
-    by_age: VecDeque<String>,
+    pages: VecDeque<(Box<str>, Remembered)>,
+    /// Of all pages.
+    bytes: usize,
+}
+
+impl Remembered {
+    fn bytes(&self, key: &str) -> usize {
+        key.len() + self.etag.len() + self.json.len() + self.next.as_ref().map_or(0, String::len)
+    }
 }
 
 impl Pages {
     fn get(&self, key: &str) -> Option<Remembered> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.pages.get(key).cloned()
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, page) = state.take(key)?;
+        state.add(key, page.clone());
+        Some(page)
     }
 
     fn put(&self, key: String, page: Remembered) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.pages.insert(key.clone(), page).is_none() {
-            state.by_age.push_back(key);
+        state.take(&key);
+        state.add(key.into(), page);
+        while state.pages.len() > MAX_PAGES || state.bytes > MAX_BYTES {
+            let Some((key, page)) = state.pages.pop_front() else {
+                return;
+            };
+            state.bytes -= page.bytes(&key);
         }
-        while state.by_age.len() > MAX_PAGES {
-            if let Some(oldest) = state.by_age.pop_front() {
-                state.pages.remove(&oldest);
-            }
-        }
+    }
+}
+
+impl State {
+    fn take(&mut self, key: &str) -> Option<(Box<str>, Remembered)> {
+        let at = self.pages.iter().position(|(known, _)| **known == *key)?;
+        let (key, page) = self.pages.remove(at)?;
+        self.bytes -= page.bytes(&key);
+        Some((key, page))
+    }
+
+    fn add(&mut self, key: Box<str>, page: Remembered) {
+        self.bytes += page.bytes(&key);
+        self.pages.push_back((key, page));
     }
 }
 
@@ -96,8 +123,8 @@ impl GitHub {
             && json.len() <= MAX_PAGE_BYTES
         {
             let remembered = Remembered {
-                etag: etag.to_owned(),
-                json,
+                etag: etag.into(),
+                json: json.into(),
                 next: page.next.clone(),
             };
             self.inner.pages.put(key, remembered);
@@ -132,19 +159,36 @@ mod tests {
         assert_eq!(next_link("nonsense"), None);
     }
 
-    #[test]
-    fn the_oldest_pages_leave() {
-        let pages = Pages::default();
-        for number in 0..MAX_PAGES + 10 {
-            let page = Remembered {
-                etag: number.to_string(),
-                json: vec![],
-                next: None,
-            };
-            pages.put(number.to_string(), page.clone());
-            pages.put(number.to_string(), page);
+    fn page(bytes: usize) -> Remembered {
+        Remembered {
+            etag: "e".into(),
+            json: vec![b' '; bytes].into(),
+            next: None,
         }
-        assert!(pages.get("9").is_none() && pages.get("10").is_some());
+    }
+
+    #[test]
+    fn the_page_nobody_asked_for_the_longest_leaves_first() {
+        let pages = Pages::default();
+        for number in 0..MAX_PAGES {
+            pages.put(number.to_string(), page(1));
+            pages.put(number.to_string(), page(2));
+        }
+        assert!(pages.get("0").is_some());
+        pages.put("one more".to_owned(), page(1));
+        assert!(pages.get("0").is_some() && pages.get("1").is_none() && pages.get("2").is_some());
         assert_eq!(pages.state.lock().unwrap().pages.len(), MAX_PAGES);
+    }
+
+    #[test]
+    fn large_pages_leave_room_for_fewer() {
+        let pages = Pages::default();
+        for number in 0..100 {
+            pages.put(number.to_string(), page(MAX_PAGE_BYTES));
+        }
+        let state = pages.state.lock().unwrap();
+        let held: usize = state.pages.iter().map(|(key, page)| page.bytes(key)).sum();
+        assert_eq!(state.bytes, held);
+        assert!(held <= MAX_BYTES && held > MAX_BYTES - 2 * MAX_PAGE_BYTES);
     }
 }
