@@ -204,11 +204,14 @@ impl RedactStream {
             .known
             .as_ref()
             .map_or(0, |known| known.longest_multiline);
-        let end = floor_boundary(&self.held, self.held.len().saturating_sub(multiline));
+        let end = self
+            .held
+            .floor_char_boundary(self.held.len().saturating_sub(multiline));
         let line_end = self.held[..end].rfind('\n').map_or(0, |at| at + 1);
         let unbroken = self.held.len() - line_end;
         let cut = if unbroken > LONGEST_LINE + multiline {
-            floor_boundary(&self.held, end.saturating_sub(LONGEST_LINE / 2))
+            self.held
+                .floor_char_boundary(end.saturating_sub(LONGEST_LINE / 2))
         } else {
             line_end
         };
@@ -234,13 +237,6 @@ fn open_key_block(text: &str) -> usize {
     } else {
         text.len()
     }
-}
-
-fn floor_boundary(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }
 
 fn replace(text: &str, spans: &[Range<usize>]) -> String {

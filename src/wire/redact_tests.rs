@@ -105,7 +105,7 @@ proptest! {
         let mut shown = String::new();
         let mut rest = text.as_str();
         for cut in cuts {
-            let cut = floor_boundary(rest, cut.min(rest.len()));
+            let cut = rest.floor_char_boundary(cut);
             shown += &stream.push(&rest[..cut]);
             rest = &rest[cut..];
         }
