@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use agent_implement::app::{App, Setting};
+use agent_implement::cli::allocator;
 use agent_implement::config::{Config, Options};
 use agent_implement::domain::report::RunPhase;
 use agent_implement::domain::secret::Secret;
@@ -146,7 +147,7 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length
 }
 
-/// This program once more, serving.
+/// This program once more, serving with the memory settings of the service.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
@@ -161,6 +162,7 @@ impl Server {
             .arg(name.get_name())
             .arg("--dir")
             .arg(dir)
+            .envs(allocator::SETTINGS)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// One heap for all threads, and blocks of that many bytes always from the system itself.
-const SETTINGS: [(&str, &str); 2] = [
+pub const SETTINGS: [(&str, &str); 2] = [
     ("MALLOC_ARENA_MAX", "1"),
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
 ];

@@ -1,6 +1,6 @@
 //! The commands, one file each.
 
-mod allocator;
+pub mod allocator;
 mod audit;
 mod backup;
 mod completions;
