@@ -3,6 +3,7 @@
 //! The caller's own git configuration never takes part: what a stand-in host does must not depend
 //! on whose machine it runs.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -154,6 +155,17 @@ impl Git {
     pub fn branch(&self, name: &str) -> Option<String> {
         let spec = format!("refs/heads/{name}^{{commit}}");
         self.text(&["rev-parse", "--verify", "--quiet", &spec]).ok()
+    }
+
+    /// The commit of every branch.
+    pub fn branches(&self) -> BTreeMap<String, String> {
+        let format = "--format=%(objectname) %(refname:lstrip=2)";
+        let heads = self.text(&["for-each-ref", format, "refs/heads"]);
+        let heads = heads.unwrap_or_default();
+        let lines = heads.lines().filter_map(|line| line.split_once(' '));
+        lines
+            .map(|(sha, name)| (name.to_owned(), sha.to_owned()))
+            .collect()
     }
 
     /// A file's bytes at a commit.

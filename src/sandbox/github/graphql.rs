@@ -85,7 +85,6 @@ impl Session<'_, '_> {
             return None;
         };
         let at = Place { owner, name };
-        self.call.host.refresh_pulls(&at);
         let found = self
             .call
             .read(&at, |repo| repo.pull(*number).map(|pull| look(repo, pull)));
@@ -107,6 +106,7 @@ impl Session<'_, '_> {
         self.call
             .need(&at, "pull_requests", "read")
             .map_err(|_| missing())?;
+        self.call.host.refresh_pulls(&at);
         Ok(Node::Pull(owner, name, number))
     }
 
@@ -274,6 +274,7 @@ impl Graph for Session<'_, '_> {
             (Node::Payload(..), _) => Resolved::Null,
             (Node::Repo(owner, repo), "pullRequest") => {
                 let number = args.get("number").and_then(Value::as_u64).unwrap_or(0);
+                self.call.host.refresh_pulls(&Place { owner, name: repo });
                 let pull = Node::Pull(owner.clone(), repo.clone(), number);
                 match self.with_pull(&pull, |_, _| ()) {
                     Some(()) => Resolved::Node(pull),

@@ -29,8 +29,13 @@ impl Inner {
                     .collect::<Vec<_>>(),
             )
         });
-        for (number, head, known) in open.unwrap_or_default() {
-            match git.branch(&head) {
+        let open = open.unwrap_or_default();
+        if open.is_empty() {
+            return;
+        }
+        let heads = git.branches();
+        for (number, head, known) in open {
+            match heads.get(&head).cloned() {
                 Some(sha) if sha != known => {
                     self.outdate(at, number, &git.changes(&known, &sha).unwrap_or_default());
                     self.change_pull(at, number, |pull| pull.head_sha = sha);
