@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{TryStreamExt, stream};
 use serde::Deserialize;
 use tokio::time::timeout;
 
@@ -44,7 +44,7 @@ use super::notice::{self, BUDGET, FOLLOW_UP_BUDGET};
 use super::pull_run::{self, PullRun};
 
 /// How many pull requests are looked at side by side?
-const SIDE_BY_SIDE: usize = 8;
+pub(super) const SIDE_BY_SIDE: usize = 8;
 
 /// How long is a ticketing system waited for?
 const LOOK_UP: Duration = Duration::from_secs(15);
@@ -59,12 +59,9 @@ const SETTINGS: &str = ".agent-implement/config.yml";
 pub async fn once(app: &App) -> StoreResult<()> {
     forget_deliveries(app).await?;
     let pulls = app.store.read(findings::pulls_at_work)?;
-    for some in pulls.chunks(SIDE_BY_SIDE) {
-        let looks = some.iter().map(|pull| look(app, pull));
-        let looked: StoreResult<Vec<()>> = join_all(looks).await.into_iter().collect();
-        looked?;
-    }
-    Ok(())
+    stream::iter(pulls.iter().map(Ok))
+        .try_for_each_concurrent(SIDE_BY_SIDE, |pull| look(app, pull))
+        .await
 }
 
 async fn forget_deliveries(app: &App) -> StoreResult<()> {

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures_util::{TryStreamExt, stream};
+
 use crate::app::App;
 use crate::domain::feedback::{PullId, PullStanding};
 use crate::domain::ids::Repo;
@@ -15,6 +17,7 @@ use crate::scm::{GitHub, PullState};
 use crate::store::{StoreResult, findings, jobs, mappings};
 
 use super::feedback::{close, reconcile};
+use super::follow_up::SIDE_BY_SIDE;
 
 /// A pull request without a run for longer than that is not looked after any more.
 const TRACKED_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
@@ -35,23 +38,29 @@ pub async fn once(app: &App) -> StoreResult<()> {
                 continue;
             }
         };
-        for pull in open.iter().filter(|pull| ours.contains_key(&pull.number)) {
-            let id = PullId {
-                repo: repo.clone(),
-                number: pull.number,
-            };
-            if app.healing.is_due(&id, pull.updated_at) {
-                look(app, github, &id, pull.updated_at).await?;
-            }
-        }
+        let id = |number| PullId {
+            repo: repo.clone(),
+            number,
+        };
+        let due = open
+            .iter()
+            .filter(|pull| ours.contains_key(&pull.number))
+            .map(|pull| (id(pull.number), pull.updated_at))
+            .filter(|(id, updated_at)| app.healing.is_due(id, *updated_at));
+        stream::iter(due.map(Ok))
+            .try_for_each_concurrent(SIDE_BY_SIDE, |(id, updated_at)| {
+                look(app, github, id, updated_at)
+            })
+            .await?;
         let is_open = |number: u64| open.iter().any(|pull| pull.number == number);
         let ended = ours
-            .into_iter()
-            .filter(|(number, standing)| *standing == PullStanding::Open && !is_open(*number));
-        for (number, _) in ended.rev().take(ENDED_AT_ONCE) {
-            let repo = repo.clone();
-            end(app, github, &PullId { repo, number }).await?;
-        }
+            .iter()
+            .filter(|(number, standing)| **standing == PullStanding::Open && !is_open(**number))
+            .rev()
+            .take(ENDED_AT_ONCE);
+        stream::iter(ended.map(|(number, _)| Ok(id(*number))))
+            .try_for_each_concurrent(SIDE_BY_SIDE, |id| end(app, github, id))
+            .await?;
     }
     app.healing.swept(app.now());
     Ok(())
@@ -71,10 +80,13 @@ async fn tracked(app: &App) -> StoreResult<Tracked> {
                 .collect();
             let mut tracked = Tracked::new();
             for (pull, last) in jobs::pulls(tx)? {
-                let is_recent = jobs::get(tx, &last)?.is_some_and(|job| job.reserved_at >= since);
+                if jobs::get(tx, &last)?.is_some_and(|job| job.reserved_at < since) {
+                    // The latest come first, so all that follow are older.
+                    break;
+                }
                 let standing = findings::pull(tx, &pull)?.standing;
                 let is_merged = matches!(standing, PullStanding::Merged { .. });
-                if is_recent && !is_merged && targets.contains(&pull.repo) {
+                if !is_merged && targets.contains(&pull.repo) {
                     let of_repo = tracked.entry(pull.repo).or_default();
                     of_repo.insert(pull.number, standing);
                 }
@@ -84,8 +96,8 @@ async fn tracked(app: &App) -> StoreResult<Tracked> {
         .await
 }
 
-async fn look(app: &App, github: &GitHub, pull: &PullId, updated_at: Timestamp) -> StoreResult<()> {
-    let seen = match github.conversation(pull).await {
+async fn look(app: &App, github: &GitHub, pull: PullId, updated_at: Timestamp) -> StoreResult<()> {
+    let seen = match github.conversation(&pull).await {
         Ok(seen) => seen,
         Err(error) => {
             tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "A conversation could not be read.");
@@ -97,7 +109,7 @@ async fn look(app: &App, github: &GitHub, pull: &PullId, updated_at: Timestamp) 
         .store
         .write(move |tx| reconcile(tx, &place, &seen, now))
         .await?;
-    app.healing.looked(pull, updated_at, added);
+    app.healing.looked(&pull, updated_at, added);
     if added > 0 {
         tracing::info!(repo = %pull.repo, pull = pull.number, added, "Found what no webhook told.");
         app.bells.follow_up.notify_one();
@@ -106,7 +118,7 @@ async fn look(app: &App, github: &GitHub, pull: &PullId, updated_at: Timestamp) 
 }
 
 /// One that is not open any more has been merged or closed, or is not to be seen.
-async fn end(app: &App, github: &GitHub, pull: &PullId) -> StoreResult<()> {
+async fn end(app: &App, github: &GitHub, pull: PullId) -> StoreResult<()> {
     let standing = match github.pull(&pull.repo, pull.number).await {
         Ok(seen) => match seen.state {
             PullState::Open => return Ok(()),
@@ -126,7 +138,7 @@ async fn end(app: &App, github: &GitHub, pull: &PullId) -> StoreResult<()> {
         .store
         .write(move |tx| close(tx, &place, standing.clone()));
     if closed.await? {
-        app.healing.closed(pull);
+        app.healing.closed(&pull);
     }
     Ok(())
 }
