@@ -127,10 +127,9 @@ pub fn log_is_clean(scene: &Scene) {
                 continue;
             };
             if line["level"] == "ERROR" || line["level"] == "WARN" {
-                let (message, error) = (&line["message"], &line["error"]);
-                scene
-                    .book
-                    .error(format!("log: {} {message} {error}", line["level"]));
+                let told =
+                    ["level", "task", "message", "error"].map(|field| line[field].to_string());
+                scene.book.error(format!("log: {}", told.join(" ")));
             }
         }
     }
