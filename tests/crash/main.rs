@@ -11,6 +11,7 @@ mod demo;
 mod fire;
 mod program;
 mod puppets;
+mod remains;
 mod tickets;
 mod verdict;
 mod world;

@@ -1,0 +1,160 @@
+//! What a demo that was killed and started again leaves behind, and what it has to be.
+
+use std::path::Path;
+
+use agent_implement::sandbox::stories::{self, Tracker};
+use agent_implement::sandbox::{MachineSnapshot, Town, TownOptions};
+
+use crate::demo::Runner;
+use crate::program::PROGRAM;
+
+/// The last that a session's ticket is told.
+const GONE: &str = "Session machine cleaned up";
+
+/// What is left once nothing is to be done any more.
+#[derive(Debug)]
+pub struct Remains {
+    workflow_runs: usize,
+    /// Of each pull request, those that our runs made.
+    commits: Vec<usize>,
+    /// Names of all machines that ever were there.
+    made: Vec<String>,
+    left: Vec<MachineSnapshot>,
+    /// What shows each ticket's stage, and its comments.
+    tickets: Vec<(Vec<String>, Vec<String>)>,
+}
+
+impl Remains {
+    /// Looks at the town of a demo that has ended.
+    pub fn of(dir: &Path, tracker: Tracker) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let options = TownOptions::new(dir.join("town"), PROGRAM);
+        let town = runtime.block_on(Town::start(options)).unwrap();
+        let repo = town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO);
+        let commits = |head: &str| {
+            let commits = repo.commits(head).into_iter();
+            let made = commits.filter(|commit| commit.message.contains("Agent-Implement-Dispatch"));
+            made.count()
+        };
+        let pulls = repo.pulls().into_iter();
+        let remains = Self {
+            workflow_runs: repo.runs().len(),
+            commits: pulls.map(|pull| commits(&pull.head)).collect(),
+            made: [town.machines().made(), town.docker().made()].concat(),
+            left: [town.machines().all(), town.docker().all()].concat(),
+            tickets: TICKETS.map(|key| shown(&town, tracker, key)).to_vec(),
+        };
+        runtime.block_on(town.stop());
+        remains
+    }
+
+    /// Everything is as if nothing had been killed.
+    pub fn are_as_told(&self, tracker: Tracker, runner: Runner) -> bool {
+        let ran = (self.workflow_runs, self.made.len());
+        let all_ran = match runner {
+            Runner::Ci => ran == (4, 0),
+            Runner::Vm | Runner::Local => ran == (0, 4),
+        };
+        let mut tickets = self.tickets.iter().zip(ends(tracker, runner));
+        all_ran
+            && self.commits == [1, 1]
+            && self.left.is_empty()
+            && tickets.all(|((shown, said), (marker, begins))| {
+                shown == marker && said.len() == begins.len() && alike(said, &begins) == said.len()
+            })
+    }
+
+    /// Each ticket has been told as usual, as far as its run came, and then that it died.
+    pub fn are_without_what_died(&self, tracker: Tracker, runner: Runner) -> bool {
+        let mut tickets = self.tickets.iter().zip(ends(tracker, runner));
+        self.made.len() <= 4
+            && self.commits.iter().all(|commits| *commits == 1)
+            && self.left.is_empty()
+            && tickets.all(|((_, said), (_, begins))| {
+                let rest = &said[alike(said, &begins)..];
+                (rest.is_empty() && said.len() == begins.len()) || tells_the_death(rest)
+            })
+    }
+}
+
+/// The demo's tickets.
+const TICKETS: [&str; 4] = [
+    stories::DEMO_PLAIN,
+    stories::DEMO_BLOCKED,
+    stories::DEMO_LEAKY,
+    stories::DEMO_PLANNED,
+];
+
+/// Each ticket's marker in the end, and how its comments begin.
+fn ends(tracker: Tracker, runner: Runner) -> [(&'static [&'static str], Vec<&'static str>); 4] {
+    const PULL: &str = "Pull request opened";
+    const GUARDED: &str = "🔒 Blocked by security guardrail";
+    const MADE: &str = "Session machine created";
+    const READY: &str = "Environment ready";
+    const FINISHED: &str = "Finished. PR #";
+    let [waiting, opened, failed]: [&[&str]; 3] = match tracker {
+        Tracker::Linear => [
+            &["Agent-Implement"],
+            &["Agent-Implement", "Ready for Review"],
+            &[],
+        ],
+        Tracker::Jira => [&["Ready"], &["PR Ready"], &["Implementation Failed"]],
+    };
+    let plan = ["What is wanted", "Steps"];
+    let [plain, leaky, planned] = match runner {
+        Runner::Ci => [vec![PULL], vec![GUARDED], [&plan[..], &[PULL]].concat()],
+        Runner::Vm | Runner::Local => {
+            let plain = vec![MADE, READY, FINISHED, PULL, GONE];
+            let planned = [&[MADE], &plan[..], &[GONE], &plain].concat();
+            let leaky = vec![MADE, READY, "Session failed: 🔒", GUARDED, GONE];
+            [plain, leaky, planned]
+        }
+    };
+    [
+        (opened, plain),
+        (waiting, vec![]),
+        (failed, leaky),
+        (opened, planned),
+    ]
+}
+
+/// How many comments begin as they should, up to the first that does not.
+fn alike(said: &[String], begins: &[&str]) -> usize {
+    said.iter()
+        .zip(begins)
+        .take_while(|(said, begin)| said.trim_start_matches("## ").starts_with(**begin))
+        .count()
+}
+
+/// What a ticket is told of a run that died with its machine: the log is left out where there is none.
+fn tells_the_death(said: &[String]) -> bool {
+    const DIED: &str = "failed: the session ended with exit code 137";
+    match said {
+        [session, run, log @ .., gone] => {
+            session.starts_with(&format!("Session {DIED}"))
+                && ["Planning", "Implementation"].contains(&run.split(' ').next().unwrap())
+                && run.contains(DIED)
+                && log.len() <= 1
+                && log.iter().all(|log| log.starts_with("Log excerpt (`"))
+                && gone.starts_with(GONE)
+        }
+        _ => false,
+    }
+}
+
+/// What shows a ticket's stage, and its comments.
+fn shown(town: &Town, tracker: Tracker, key: &str) -> (Vec<String>, Vec<String>) {
+    match tracker {
+        Tracker::Linear => {
+            let ticket = town.linear().issue(key);
+            (ticket.labels(), ticket.comments())
+        }
+        Tracker::Jira => {
+            let ticket = town.jira().issue(key);
+            (
+                Vec::from_iter(ticket.snapshot().unwrap().status),
+                ticket.comments(),
+            )
+        }
+    }
+}
