@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use agent_implement::crash::CrashPoint;
+use agent_implement::domain::caps;
 use agent_implement::sandbox::stories::Tracker;
 
 use crate::program::{command, is_killed, kill_everything_of, look_at_the_audit};
@@ -17,9 +18,8 @@ use crate::remains::Remains;
 /// A demo that is not killed takes about this long.
 const USUAL: Duration = Duration::from_millis(4_500);
 
-/// How long may a demo take that picks up after a crash? Of a run whose machine died with everything else,
-/// the service waits two minutes for a report.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// How long may a demo take that picks up after a crash?
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What every demo passes.
 const PASSED: [CrashPoint; 12] = [
@@ -105,7 +105,7 @@ impl Story {
                 let _ = child.wait();
             }
             Kill::ServiceAt(point, _) => {
-                wait_for_end(&mut child)?;
+                wait_for_end(&mut child, PATIENCE)?;
                 if !is_killed(child.wait().unwrap()) {
                     return Err(format!("the point {point} was not reached"));
                 }
@@ -122,7 +122,7 @@ impl Story {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
         let outcome = self.start_and_kill(dir.path()).and_then(|()| {
             let mut child = self.start(dir.path(), "second.txt", None);
-            wait_for_end(&mut child)?;
+            wait_for_end(&mut child, self.patience())?;
             match child.wait().unwrap().code() {
                 Some(0) => self.look_at_the_town(dir.path(), Remains::are_as_told)?,
                 Some(1) if self.may_lose_runs() => {
@@ -145,6 +145,15 @@ impl Story {
     /// A workflow's host begins a run again that died with it, a machine's does not.
     fn may_lose_runs(self) -> bool {
         matches!(self.kill, Kill::MachineAfter(_)) && self.runner != Runner::Ci
+    }
+
+    /// The report of a run that died is waited for.
+    fn patience(self) -> Duration {
+        if self.may_lose_runs() {
+            PATIENCE + caps::REPORT_GRACE
+        } else {
+            PATIENCE
+        }
     }
 
     fn look_at_the_town(
@@ -171,10 +180,10 @@ impl fmt::Display for Story {
     }
 }
 
-fn wait_for_end(child: &mut Child) -> Result<(), String> {
+fn wait_for_end(child: &mut Child, patience: Duration) -> Result<(), String> {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > patience {
             let _ = child.kill();
             let _ = child.wait();
             return Err("the demo neither crashed nor ended".to_owned());

@@ -242,7 +242,7 @@ fn a_service_at_work_survives_being_killed() {
 /// `CRASH_SEED` names the first world, `CRASH_WORLDS` how many there are, and `CRASH_KILLS` how often the
 /// service is killed in each.
 #[test]
-#[ignore = "takes half an hour"]
+#[ignore = "the long form: minutes"]
 fn a_service_at_work_survives_a_thousand_kills() {
     let given = |name| {
         std::env::var(name)
