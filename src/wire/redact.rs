@@ -31,8 +31,8 @@ const LONGEST_KEY_BLOCK: usize = 16 << 10;
 /// How much unbroken text does a stream hold back at most?
 const LONGEST_LINE: usize = 64 << 10;
 
-/// Credentials by shape. The group `keep` stays visible before the mark. Word boundaries are those
-/// of ASCII: the others would make the search many times slower.
+/// Credentials by shape. Word boundaries are those of ASCII, and there is no group: both would make
+/// the search many times slower.
 const SHAPES: &str = concat!(
     r"(?s:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)",
     r"|(?-u:\b)gh[opsur]_[A-Za-z0-9._-]{20,}",
@@ -46,7 +46,7 @@ const SHAPES: &str = concat!(
     r"|(?-u:\b)(?:FlyV1 )?fm[12][a-z]?_[A-Za-z0-9+/=_-]{20,}",
     r"|https://hooks\.slack(?:-gov)?\.com/[A-Za-z0-9/_-]+",
     r"|(?-u:\b)eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}",
-    r"|(?P<keep>(?-u:\b)[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@",
+    r"|(?-u:\b)[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@",
 );
 
 #[expect(clippy::unwrap_used, reason = "the pattern is a constant and tested")]
@@ -109,6 +109,14 @@ impl Redactor {
         replace(text, &self.spans(text))
     }
 
+    /// The same of a text that is given away, which is mostly the text itself.
+    pub fn redacted(&self, text: String) -> String {
+        match self.spans(&text) {
+            spans if spans.is_empty() => text,
+            spans => replace(&text, &spans),
+        }
+    }
+
     /// The first line or two of what a vendor said: redacted, folded to one line, cut.
     pub fn excerpt(&self, text: &str) -> String {
         // Redaction comes first: a cut token has no shape any more.
@@ -133,11 +141,9 @@ impl Redactor {
 
     /// Where secrets stand, in order and without overlap.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let shapes = PATTERN.captures_iter(text).filter_map(|found| {
-            let whole = found.get(0)?;
-            let kept = found.name("keep").map_or(whole.start(), |keep| keep.end());
-            Some(kept..whole.end())
-        });
+        let shapes = PATTERN
+            .find_iter(text)
+            .map(|found| found.start() + scheme(found.as_str())..found.end());
         let known = self
             .known
             .iter()
@@ -216,6 +222,16 @@ impl RedactStream {
             line_end
         };
         cut.min(open_key_block(&self.held))
+    }
+}
+
+/// How much of a credential may stay visible: the scheme of a URL that holds a password. No other
+/// shape ends as it does.
+fn scheme(credential: &str) -> usize {
+    const END: &str = "://";
+    match credential.find(END) {
+        Some(at) if credential.ends_with('@') => at + END.len(),
+        _ => 0,
     }
 }
 
