@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::time::Timestamp;
 
+use super::opened::KeyKind;
 use super::shelf::{ReadTx, Shelf};
 use super::tables::{self, META, SECRETS, Visitor};
 use super::{Store, StoreError, StoreResult, instance};
@@ -125,7 +126,7 @@ struct Teller<'t, W: Write> {
 }
 
 impl<W: Write> Visitor for Teller<'_, W> {
-    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
         &mut self,
         shelf: &Shelf<K, V>,
     ) -> StoreResult<()> {

@@ -13,12 +13,19 @@ const KEY: &str = "instance";
 pub(super) fn found(db: &Database) -> StoreResult<()> {
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
-    let view = WriteTx::new(&tx);
-    if META.get(&view, KEY)?.is_some() {
+    if !is_made(&WriteTx::new(&tx))? {
         return Ok(tx.abort()?);
     }
-    META.put(&view, KEY, &json!(format!("{:032x}", fastrand::u128(..))))?;
     Ok(tx.commit()?)
+}
+
+/// Whether the id was made now.
+fn is_made(tx: &WriteTx<'_>) -> StoreResult<bool> {
+    if META.get(tx, KEY)?.is_some() {
+        return Ok(false);
+    }
+    META.put(tx, KEY, &json!(format!("{:032x}", fastrand::u128(..))))?;
+    Ok(true)
 }
 
 /// The id.

@@ -1,6 +1,6 @@
 //! The schema's version and the steps between versions.
 
-use redb::{Database, WriteTransaction};
+use redb::Database;
 use serde_json::json;
 
 use super::shelf::WriteTx;
@@ -8,15 +8,12 @@ use super::tables::{self, META};
 use super::{StoreError, StoreResult, usage};
 
 /// A step from one version to the next.
-type Migration = fn(&WriteTransaction) -> StoreResult<()>;
+type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 
 /// Step `n` leads from version `n + 1` to `n + 2`. Additive fields need none.
-const STEPS: &[Migration] = &[sum_up_usage];
-
+///
 /// Sums of what runs used are kept from version 2 on.
-fn sum_up_usage(tx: &WriteTransaction) -> StoreResult<()> {
-    usage::build(&WriteTx::new(tx))
-}
+const STEPS: &[Migration] = &[usage::build];
 
 const KEY: &str = "schema";
 
@@ -33,21 +30,27 @@ fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
     let tables_before = tx.list_tables()?.count();
     tables::create_all(&tx)?;
     let has_all = tx.list_tables()?.count() == tables_before;
-    let view = WriteTx::new(&tx);
-    let found = META.get(&view, KEY)?.and_then(|version| version.as_u64());
+    let found = version(&WriteTx::new(&tx))?;
     match found {
         Some(found) if found > known => return Err(StoreError::TooNew { found, known }),
         Some(found) if found == known && has_all => return Ok(tx.abort()?),
         _ => {}
     }
-    for step in steps
-        .iter()
-        .skip(found.unwrap_or(known).saturating_sub(1) as usize)
-    {
-        step(&tx)?;
-    }
-    META.put(&view, KEY, &json!(known))?;
+    take(&WriteTx::new(&tx), steps, found.unwrap_or(known))?;
     Ok(tx.commit()?)
+}
+
+/// The version of what the store holds; none when it is new.
+fn version(tx: &WriteTx<'_>) -> StoreResult<Option<u64>> {
+    Ok(META.get(tx, KEY)?.and_then(|version| version.as_u64()))
+}
+
+/// Takes the steps that lead on from `version`.
+fn take(tx: &WriteTx<'_>, steps: &[Migration], version: u64) -> StoreResult<()> {
+    for step in steps.iter().skip(version.saturating_sub(1) as usize) {
+        step(tx)?;
+    }
+    META.put(tx, KEY, &json!(steps.len() as u64 + 1))
 }
 
 #[cfg(test)]
@@ -71,12 +74,11 @@ mod tests {
     }
 
     /// Stands for any step: it rewrites a row of a store that is not empty.
-    fn shout(tx: &WriteTransaction) -> StoreResult<()> {
-        let view = WriteTx::new(tx);
+    fn shout(tx: &WriteTx<'_>) -> StoreResult<()> {
         let word = META
-            .get(&view, "word")?
+            .get(tx, "word")?
             .and_then(|word| word.as_str().map(str::to_uppercase));
-        META.put(&view, "word", &json!(word))
+        META.put(tx, "word", &json!(word))
     }
 
     #[test]
@@ -172,6 +174,7 @@ mod tests {
                 .put(&view, *id, &old_job(id, state, finished_at))
                 .unwrap();
         }
+        drop(view);
         tx.commit().unwrap();
         bring_up_to_date(&db).unwrap();
         bring_up_to_date(&db).unwrap();

@@ -35,6 +35,7 @@ mod faults;
 mod key_file;
 mod migrations;
 mod news;
+mod opened;
 mod restore;
 mod shelf;
 mod space;

@@ -15,6 +15,7 @@ use crate::domain::time::Timestamp;
 
 use super::backup::{Backup, BackupError, Header, Piece, shape};
 use super::key_file::{self, KEY_FILE};
+use super::opened::KeyKind;
 use super::outbox::Errand;
 use super::shelf::{Order, ReadTx, Shelf, WriteTx};
 use super::tables::{self, OUTBOX, OUTBOX_DEAD, SECRETS, Visitor};
@@ -269,7 +270,7 @@ fn read_all(db: &Database) -> StoreResult<()> {
 struct Reader(ReadTx);
 
 impl Visitor for Reader {
-    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
         &mut self,
         shelf: &Shelf<K, V>,
     ) -> StoreResult<()> {

@@ -1,25 +1,24 @@
 //! Typed shelves of JSON rows, and the two kinds of transaction that read them.
 
 use std::borrow::Borrow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::{ControlFlow, Deref, RangeBounds};
 
 use redb::{
-    Key, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
-    TableDefinition, WriteTransaction,
+    ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition,
+    WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::news::News;
+use super::opened::{KeyKind, OpenTables, Writable};
 use super::{StoreError, StoreResult};
 
-type Definition<K> = TableDefinition<'static, K, &'static [u8]>;
-
 /// One table: keys of type `K`, rows of type `V` as JSON.
-pub struct Shelf<K: Key + 'static, V> {
+pub struct Shelf<K: KeyKind, V> {
     name: &'static str,
     row: PhantomData<fn(K) -> V>,
 }
@@ -33,79 +32,100 @@ impl ReadTx {
     }
 }
 
-/// The one write transaction, as a single closure sees it.
+/// The one write transaction, as the closures that share it see it.
 pub struct WriteTx<'t> {
-    tx: &'t WriteTransaction,
-    writes: Cell<u64>,
-    owes: Cell<bool>,
-    insists: Cell<bool>,
-    news: RefCell<BTreeSet<News>>,
+    tables: OpenTables<'t>,
+    deeds: RefCell<Deeds>,
+}
+
+/// What a closure did with the write transaction.
+#[derive(Default)]
+pub(super) struct Deeds {
+    /// How many rows it has put or removed.
+    pub writes: u64,
+    /// Whether it asked for the outbox bell after the commit.
+    pub owes: bool,
+    /// Whether what it writes must be written as long as the disk takes it.
+    pub insists: bool,
+    pub news: BTreeSet<News>,
 }
 
 impl<'t> WriteTx<'t> {
     pub(super) fn new(tx: &'t WriteTransaction) -> Self {
         Self {
-            tx,
-            writes: Cell::new(0),
-            owes: Cell::new(false),
-            insists: Cell::new(false),
-            news: RefCell::default(),
+            tables: OpenTables::of(tx),
+            deeds: RefCell::default(),
         }
     }
 
-    /// How many rows this closure has put or removed.
-    pub(super) fn writes(&self) -> u64 {
-        self.writes.get()
+    /// What was done since this was asked last.
+    pub(super) fn take_deeds(&self) -> Deeds {
+        self.deeds.take()
     }
 
     /// Asks for the outbox bell after the commit.
     pub(super) fn owe(&self) {
-        self.owes.set(true);
-    }
-
-    pub(super) fn owes(&self) -> bool {
-        self.owes.get()
+        self.deeds.borrow_mut().owes = true;
     }
 
     /// Has it written as long as the disk takes it: what has happened outside must be known here.
     pub(super) fn insist(&self) {
-        self.insists.set(true);
-    }
-
-    pub(super) fn insists(&self) -> bool {
-        self.insists.get()
+        self.deeds.borrow_mut().insists = true;
     }
 
     /// Tells those who listen, after the commit.
     pub(super) fn tell(&self, news: News) {
-        self.news.borrow_mut().insert(news);
+        self.deeds.borrow_mut().news.insert(news);
     }
 
-    pub(super) fn into_news(self) -> BTreeSet<News> {
-        self.news.into_inner()
+    fn count(&self, written: u64) {
+        self.deeds.borrow_mut().writes += written;
     }
-}
 
-/// A table opened by either kind of transaction.
-pub enum Opened<'t, K: Key + 'static> {
-    Read(ReadOnlyTable<K, &'static [u8]>),
-    Write(Table<'t, K, &'static [u8]>),
+    fn change<K: KeyKind>(&self, name: &'static str) -> StoreResult<RefMut<'_, Writable<'t, K>>> {
+        Ok(self.tables.table(name)?.borrow_mut())
+    }
 }
 
 /// What can be read from: a snapshot, or the write transaction with its own writes.
 pub trait Rows {
-    fn open<K: Key + 'static>(&self, definition: Definition<K>) -> StoreResult<Opened<'_, K>>;
+    /// A table that is open for reading.
+    type Opened<'a, K: KeyKind>: Deref<
+        Target: ReadableTable<K, &'static [u8]> + ReadableTableMetadata,
+    >
+    where
+        Self: 'a;
+
+    fn open<K: KeyKind>(&self, name: &'static str) -> StoreResult<Self::Opened<'_, K>>;
 }
 
-impl Rows for ReadTx {
-    fn open<K: Key + 'static>(&self, definition: Definition<K>) -> StoreResult<Opened<'_, K>> {
-        Ok(Opened::Read(self.0.open_table(definition)?))
+/// A table of a snapshot.
+pub struct Snapshot<K: KeyKind>(ReadOnlyTable<K, &'static [u8]>);
+
+impl<K: KeyKind> Deref for Snapshot<K> {
+    type Target = ReadOnlyTable<K, &'static [u8]>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
-impl Rows for WriteTx<'_> {
-    fn open<K: Key + 'static>(&self, definition: Definition<K>) -> StoreResult<Opened<'_, K>> {
-        Ok(Opened::Write(self.tx.open_table(definition)?))
+impl Rows for ReadTx {
+    type Opened<'a, K: KeyKind> = Snapshot<K>;
+
+    fn open<K: KeyKind>(&self, name: &'static str) -> StoreResult<Snapshot<K>> {
+        Ok(Snapshot(self.0.open_table(TableDefinition::new(name))?))
+    }
+}
+
+impl<'t> Rows for WriteTx<'t> {
+    type Opened<'a, K: KeyKind>
+        = Ref<'a, Writable<'t, K>>
+    where
+        Self: 'a;
+
+    fn open<K: KeyKind>(&self, name: &'static str) -> StoreResult<Ref<'_, Writable<'t, K>>> {
+        Ok(self.tables.table(name)?.borrow())
     }
 }
 
@@ -116,7 +136,7 @@ pub enum Order {
     Descending,
 }
 
-impl<K: Key + 'static, V> Shelf<K, V> {
+impl<K: KeyKind, V> Shelf<K, V> {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -129,33 +149,32 @@ impl<K: Key + 'static, V> Shelf<K, V> {
         self.name
     }
 
-    const fn definition(&self) -> Definition<K> {
-        TableDefinition::new(self.name)
-    }
-
     /// Makes the table, so that snapshots can open it.
     pub fn create(&self, tx: &WriteTransaction) -> StoreResult<()> {
-        tx.open_table(self.definition())?;
+        tx.open_table(TableDefinition::<K, &[u8]>::new(self.name))?;
         Ok(())
     }
 }
 
-impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
+impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
     pub fn get<'k>(
         &self,
         tx: &impl Rows,
         key: impl Borrow<K::SelfType<'k>>,
     ) -> StoreResult<Option<V>> {
-        let shown = || format!("{:?}", key.borrow());
-        let found = match tx.open(self.definition())? {
-            Opened::Read(table) => table
-                .get(key.borrow())?
-                .map(|row| self.decode(row.value(), shown)),
-            Opened::Write(table) => table
-                .get(key.borrow())?
-                .map(|row| self.decode(row.value(), shown)),
-        };
-        found.transpose()
+        self.glimpse(tx, key)
+    }
+
+    /// Reads of a row only what `T` names, and leaves the rest alone.
+    pub(super) fn glimpse<'k, T: DeserializeOwned>(
+        &self,
+        tx: &impl Rows,
+        key: impl Borrow<K::SelfType<'k>>,
+    ) -> StoreResult<Option<T>> {
+        let table = tx.open::<K>(self.name)?;
+        let found = table.get(key.borrow())?;
+        let row = found.map(|row| self.decode(row.value(), || format!("{:?}", key.borrow())));
+        row.transpose()
     }
 
     pub fn put<'k>(
@@ -164,12 +183,20 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
         key: impl Borrow<K::SelfType<'k>>,
         row: &V,
     ) -> StoreResult<()> {
+        self.put_as(tx, key, row)
+    }
+
+    /// Puts a row of which `T` borrows the parts.
+    pub(super) fn put_as<'k, T: Serialize>(
+        &self,
+        tx: &WriteTx<'_>,
+        key: impl Borrow<K::SelfType<'k>>,
+        row: &T,
+    ) -> StoreResult<()> {
         let json = serde_json::to_vec(row)
             .map_err(|source| self.corrupt(format!("{:?}", key.borrow()), source))?;
-        tx.tx
-            .open_table(self.definition())?
-            .insert(key, json.as_slice())?;
-        tx.writes.set(tx.writes.get() + 1);
+        tx.change::<K>(self.name)?.insert(key, json.as_slice())?;
+        tx.count(1);
         Ok(())
     }
 
@@ -179,17 +206,14 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
         tx: &WriteTx<'_>,
         key: impl Borrow<K::SelfType<'k>>,
     ) -> StoreResult<bool> {
-        let removed = tx.tx.open_table(self.definition())?.remove(key)?.is_some();
-        tx.writes.set(tx.writes.get() + u64::from(removed));
+        let removed = tx.change::<K>(self.name)?.remove(key)?.is_some();
+        tx.count(u64::from(removed));
         Ok(removed)
     }
 
     /// How many rows there are, without looking at any.
     pub fn count(&self, tx: &impl Rows) -> StoreResult<u64> {
-        Ok(match tx.open(self.definition())? {
-            Opened::Read(table) => table.len()?,
-            Opened::Write(table) => table.len()?,
-        })
+        Ok(tx.open::<K>(self.name)?.len()?)
     }
 
     /// Shows the rows of a range, one at a time, until `visit` breaks off.
@@ -200,18 +224,15 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
         order: Order,
         mut visit: impl FnMut(K::SelfType<'_>, V) -> ControlFlow<()>,
     ) -> StoreResult<()> {
-        let opened = tx.open(self.definition())?;
-        let mut rows = match &opened {
-            Opened::Read(table) => ReadableTable::range(table, range)?,
-            Opened::Write(table) => ReadableTable::range(table, range)?,
-        };
+        let table = tx.open::<K>(self.name)?;
+        let mut rows = table.range(range)?;
         let mut next = || match order {
             Order::Ascending => rows.next(),
             Order::Descending => rows.next_back(),
         };
         while let Some(row) = next() {
             let (key, row) = row?;
-            let value = self.decode(row.value(), || format!("{:?}", key.value()))?;
+            let value: V = self.decode(row.value(), || format!("{:?}", key.value()))?;
             if visit(key.value(), value).is_break() {
                 break;
             }
@@ -240,15 +261,18 @@ impl<K: Key + 'static, V: Serialize + DeserializeOwned> Shelf<K, V> {
         tx: &ReadTx,
         mut visit: impl FnMut(&[u8], &[u8]) -> StoreResult<()>,
     ) -> StoreResult<()> {
-        let table = tx.0.open_table(self.definition())?;
-        for row in ReadableTable::iter(&table)? {
+        for row in tx.open::<K>(self.name)?.iter()? {
             let (key, row) = row?;
             visit(K::as_bytes(&key.value()).as_ref(), row.value())?;
         }
         Ok(())
     }
 
-    fn decode(&self, json: &[u8], key: impl FnOnce() -> String) -> StoreResult<V> {
+    fn decode<T: DeserializeOwned>(
+        &self,
+        json: &[u8],
+        key: impl FnOnce() -> String,
+    ) -> StoreResult<T> {
         serde_json::from_slice(json).map_err(|source| self.corrupt(key(), source))
     }
 

@@ -1,6 +1,6 @@
 //! Every table there is. Names carry a generation, so that a change of shape can read the old one.
 
-use redb::{Key, WriteTransaction};
+use redb::WriteTransaction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +19,7 @@ use super::dedup::DedupEntry;
 use super::deliveries::Delivery;
 use super::ledger::LedgerRow;
 use super::limits::Limit;
+use super::opened::KeyKind;
 use super::outbox::Errand;
 use super::parked::Parked;
 use super::reaper::Action;
@@ -130,7 +131,7 @@ pub const AUDIT: Shelf<u64, Entry> = Shelf::new("audit-1");
 
 /// What is done with every table.
 pub trait Visitor {
-    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
         &mut self,
         shelf: &Shelf<K, V>,
     ) -> StoreResult<()>;
@@ -184,7 +185,7 @@ pub fn create_all(tx: &WriteTransaction) -> StoreResult<()> {
 struct Maker<'t>(&'t WriteTransaction);
 
 impl Visitor for Maker<'_> {
-    fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
         &mut self,
         shelf: &Shelf<K, V>,
     ) -> StoreResult<()> {
@@ -199,7 +200,7 @@ mod tests {
     struct Names(Vec<&'static str>);
 
     impl Visitor for Names {
-        fn visit<K: Key + 'static, V: Serialize + DeserializeOwned>(
+        fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
             &mut self,
             shelf: &Shelf<K, V>,
         ) -> StoreResult<()> {

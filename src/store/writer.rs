@@ -26,7 +26,7 @@ use crate::crash::{CrashPlan, CrashPoint};
 use crate::meter::{Histogram, Unit};
 
 use super::news::{BACKLOG, News};
-use super::shelf::WriteTx;
+use super::shelf::{Deeds, WriteTx};
 use super::space::{Gauge, Space};
 use super::{StoreError, StoreResult};
 
@@ -196,7 +196,7 @@ impl Shared {
 /// A closure in the queue, whatever it answers.
 trait Work: Send {
     /// Runs the closure and keeps what it answered.
-    fn run(&mut self, tx: &WriteTx<'_>) -> Ran;
+    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, Deeds);
     fn has_failed(&self) -> bool;
     /// Answers the caller.
     fn settle(self: Box<Self>, commit: Commit);
@@ -230,7 +230,7 @@ where
     T: Send,
     F: FnMut(&WriteTx<'_>) -> StoreResult<T> + Send,
 {
-    fn run(&mut self, tx: &WriteTx<'_>) -> Ran {
+    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, Deeds) {
         let result =
             catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
         let ran = match &result {
@@ -238,9 +238,10 @@ where
             Err(error) if error.is_of_the_disk() => Ran::Broke,
             Err(_) => Ran::Badly,
         };
-        self.wrote = tx.writes() > 0;
+        let deeds = tx.take_deeds();
+        self.wrote = deeds.writes > 0;
         self.result = Some(result);
-        ran
+        (ran, deeds)
     }
 
     fn has_failed(&self) -> bool {
@@ -349,19 +350,19 @@ struct Done {
 /// When the file or its disk failed one of them: then nothing can be committed.
 fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> StoreResult<Option<Done>> {
     let mut done = Done::default();
+    let view = WriteTx::new(tx);
     for work in group.iter_mut().filter(|work| !work.has_failed()) {
-        let view = WriteTx::new(tx);
         match work.run(&view) {
-            Ran::Well => {
-                done.closures += u64::from(view.writes() > 0);
-                done.writes += view.writes();
-                done.owes |= view.owes();
-                done.insists |= view.insists();
-                done.news.extend(view.into_news());
+            (Ran::Well, deeds) => {
+                done.closures += u64::from(deeds.writes > 0);
+                done.writes += deeds.writes;
+                done.owes |= deeds.owes;
+                done.insists |= deeds.insists;
+                done.news.extend(deeds.news);
             }
-            Ran::Badly if view.writes() == 0 => {}
-            Ran::Badly => return Ok(None),
-            Ran::Broke => return Err(StoreError::Lost),
+            (Ran::Badly, deeds) if deeds.writes == 0 => {}
+            (Ran::Badly, _) => return Ok(None),
+            (Ran::Broke, _) => return Err(StoreError::Lost),
         }
     }
     Ok(Some(done))
