@@ -82,6 +82,18 @@ pub struct Job {
     pub reported: bool,
 }
 
+/// What a step of a job may change in it, read by itself: steps are many, and change nothing mostly.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    pub runner: RunnerKind,
+    pub state: JobState,
+    #[serde(default)]
+    pub run: Option<RunHandle>,
+    #[serde(default)]
+    pub usage: Option<Usage>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::app::App;
 use crate::crash::CrashPoint;
 use crate::domain::ids::JobId;
-use crate::domain::job::{Job, RunHandle, RunnerKind};
-use crate::domain::report::{ProgressReport, ResultReport, Step};
+use crate::domain::job::{Job, JobState, RunHandle, RunnerKind, Standing};
+use crate::domain::report::{ProgressReport, ResultReport, Step, Usage};
 use crate::domain::transition::{Activity, Event};
 use crate::store::{News, StoreError, StoreResult, WriteTx, jobs, patches, steps};
 use crate::wire::Redactor;
@@ -82,11 +82,13 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
     let taken = app
         .store
         .write(move |tx| {
-            let Some(mut job) = jobs::get(tx, &id)? else {
+            let Some(standing) = jobs::standing(tx, &id)? else {
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
-            if job.is_active() {
+            if is_moved(&standing, run_id, usage)
+                && let Some(mut job) = jobs::get(tx, &id)?
+            {
                 if usage.is_some() && job.usage != usage {
                     job.usage = usage;
                     jobs::put(tx, &job)?;
@@ -102,6 +104,14 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
     }
     app.crash.reach(CrashPoint::ProgressStored);
     taken
+}
+
+/// Whether a step that tells this moves its job. A job that has ended stays as it is.
+fn is_moved(job: &Standing, run_id: Option<u64>, usage: Option<Usage>) -> bool {
+    let shows_run = job.run.is_none() && job.runner == RunnerKind::Ci && run_id.is_some();
+    let tells_use = usage.is_some() && job.usage != usage;
+    let is_first = job.state != JobState::Running;
+    !job.state.is_terminal() && (shows_run || tells_use || is_first)
 }
 
 /// A report proves that the run runs, and may be the first to say which one it is.
@@ -141,7 +151,7 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
 
 /// Without our secrets, and no larger than a stored step may be.
 fn presentable(redactor: &Redactor, step: Step) -> Step {
-    let clean = |text: String, bytes| cut(&redactor.redact(&text), bytes);
+    let clean = |text: String, bytes| cut(redactor.redacted(text), bytes);
     let mut outputs = step.outputs;
     outputs
         .iter_mut()
@@ -149,7 +159,7 @@ fn presentable(redactor: &Redactor, step: Step) -> Step {
     let size = outputs.as_ref().map_or(0, |value| value.to_string().len());
     if size > MAX_OUTPUT_BYTES {
         let text = outputs.as_ref().map(Value::to_string).unwrap_or_default();
-        outputs = Some(Value::String(cut(&text, MAX_OUTPUT_BYTES / 2)));
+        outputs = Some(Value::String(cut(text, MAX_OUTPUT_BYTES / 2)));
     }
     Step {
         id: clean(step.id, MAX_WORD_BYTES),
@@ -167,7 +177,7 @@ fn presentable(redactor: &Redactor, step: Step) -> Step {
 /// Each text by itself: across fields, what looks like a secret may be two innocent neighbours.
 fn redact_strings(redactor: &Redactor, value: &mut Value) {
     match value {
-        Value::String(text) => *text = redactor.redact(text),
+        Value::String(text) => *text = redactor.redacted(std::mem::take(text)),
         Value::Array(items) => items
             .iter_mut()
             .for_each(|item| redact_strings(redactor, item)),
@@ -176,7 +186,7 @@ fn redact_strings(redactor: &Redactor, value: &mut Value) {
                 .into_iter()
                 .map(|(name, mut field)| {
                     redact_strings(redactor, &mut field);
-                    (redactor.redact(&name), field)
+                    (redactor.redacted(name), field)
                 })
                 .collect();
         }
@@ -184,9 +194,9 @@ fn redact_strings(redactor: &Redactor, value: &mut Value) {
     }
 }
 
-fn cut(text: &str, bytes: usize) -> String {
+fn cut(text: String, bytes: usize) -> String {
     if text.len() <= bytes {
-        return text.to_owned();
+        return text;
     }
     let end = (0..=bytes)
         .rev()
@@ -203,6 +213,44 @@ mod tests {
     fn step(outputs: Value) -> Step {
         let body = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "outputs": outputs});
         Step::parse(Some(&body)).unwrap()
+    }
+
+    #[test]
+    fn a_step_moves_its_job_when_it_tells_something_new_of_it() {
+        let usage = Usage {
+            turns: 2,
+            ..Usage::default()
+        };
+        let run = RunHandle::Ci {
+            id: 1,
+            url: String::new(),
+        };
+        let at_work = Standing {
+            runner: RunnerKind::Ci,
+            state: JobState::Running,
+            run: Some(run),
+            usage: Some(usage),
+        };
+        assert!(!is_moved(&at_work, Some(1), Some(usage)));
+        assert!(!is_moved(&at_work, None, None));
+        assert!(is_moved(&at_work, None, Some(Usage::default())));
+        let unlinked = Standing {
+            run: None,
+            ..at_work.clone()
+        };
+        assert!(is_moved(&unlinked, Some(1), None));
+        assert!(!is_moved(&unlinked, None, None));
+        let dispatched = Standing {
+            state: JobState::Dispatched,
+            ..at_work.clone()
+        };
+        assert!(is_moved(&dispatched, None, None));
+        let ended = Standing {
+            state: JobState::Completed,
+            run: None,
+            ..at_work
+        };
+        assert!(!is_moved(&ended, Some(1), Some(Usage::default())));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::domain::feedback::PullId;
 use crate::domain::ids::{IssueId, JobId, Repo};
-use crate::domain::job::{Job, JobKind, PullRef};
+use crate::domain::job::{Job, JobKind, JobState, PullRef, Standing};
 
 use super::StoreResult;
 use super::news::News;
@@ -27,15 +28,31 @@ pub fn get(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Job>> {
     JOBS.get(tx, id.as_str())
 }
 
+/// The job as far as its steps may change it.
+pub fn standing(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Standing>> {
+    JOBS.glimpse(tx, id.as_str())
+}
+
+/// What the indexes say of a job.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Indexed {
+    state: JobState,
+    #[serde(default)]
+    pull: Option<PullRef>,
+    #[serde(default)]
+    nonce_hash: Option<String>,
+}
+
 /// Stores a job, new or changed.
 pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let id = job.id.as_str();
-    let before = JOBS.get(tx, id)?;
+    let before: Option<Indexed> = JOBS.glimpse(tx, id)?;
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
     let is_new = before.is_none();
-    let was_active = before.as_ref().is_some_and(Job::is_active);
+    let was_active = before.as_ref().is_some_and(|job| !job.state.is_terminal());
     if job.is_active() && !was_active {
         JOBS_ACTIVE.put(tx, id, &())?;
     } else if was_active && !job.is_active() {
@@ -178,6 +195,8 @@ fn load(tx: &impl Rows, ids: &[JobId]) -> StoreResult<Vec<Job>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::job::RunHandle;
+    use crate::domain::report::Usage;
     use crate::store::Store;
 
     /// A job that ended, with a pull request or without.
@@ -191,6 +210,32 @@ mod tests {
             "reservedAt": "2026-10-31T22:00:00Z", "dispatchedAt": "2026-10-31T22:00:00Z",
         });
         serde_json::from_value(row).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_read_of_a_job_by_itself_is_what_the_job_says() {
+        let store = Store::in_memory().unwrap();
+        let told = Job {
+            run: Some(RunHandle::Ci {
+                id: 7,
+                url: "u".to_owned(),
+            }),
+            usage: Some(Usage {
+                turns: 3,
+                ..Usage::default()
+            }),
+            ..job("01A", "shop", Some(1))
+        };
+        let stored = told.clone();
+        store.write(move |tx| put(tx, &stored)).await.unwrap();
+        let read = store.read(|tx| standing(tx, &told.id)).unwrap();
+        let expected = Standing {
+            runner: told.runner,
+            state: told.state,
+            run: told.run,
+            usage: told.usage,
+        };
+        assert_eq!(read, Some(expected));
     }
 
     #[tokio::test]

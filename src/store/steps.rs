@@ -20,19 +20,26 @@ pub struct StepRow {
     pub step: Step,
 }
 
+/// The same, of a step that is only looked at.
+#[derive(Serialize)]
+struct NewRow<'s> {
+    order: u64,
+    step: &'s Step,
+}
+
+/// What a report needs to know of the step it replaces.
+#[derive(Deserialize)]
+struct Place {
+    order: u64,
+}
+
 /// Stores a step; one of the same id is replaced and keeps its place. `order` comes from
 /// [`super::Store::next_order`].
 pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResult<()> {
     let key = (job.as_str(), step.id.as_str());
-    let order = STEPS.get(tx, key)?.map_or(order, |known| known.order);
-    STEPS.put(
-        tx,
-        key,
-        &StepRow {
-            order,
-            step: step.clone(),
-        },
-    )?;
+    let known: Option<Place> = STEPS.glimpse(tx, key)?;
+    let order = known.map_or(order, |known| known.order);
+    STEPS.put_as(tx, key, &NewRow { order, step })?;
     tx.tell(News::Step(job.clone()));
     Ok(())
 }
