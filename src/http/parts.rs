@@ -54,11 +54,16 @@ pub struct Caller {
     authorization: Option<String>,
 }
 
-/// The first of the routes that takes the request.
-pub fn one_of(routes: impl IntoIterator<Item = Routes>) -> Routes {
+/// The first of the routes that takes the request. What is first is found first: each costs only those
+/// before it.
+pub fn one_of<R>(routes: R) -> Routes
+where
+    R: IntoIterator<Item = Routes, IntoIter: DoubleEndedIterator>,
+{
     routes
         .into_iter()
-        .reduce(|one, other| one.or(other).unify().boxed())
+        .rev()
+        .reduce(|rest, one| one.or(rest).unify().boxed())
         .unwrap_or_else(nothing)
 }
 
