@@ -4,13 +4,14 @@
 //! caller can tell one failure from another. The algorithm is the caller's choice: what a token's
 //! header asks for is only compared with it.
 
+use std::fmt;
+
 use data_encoding::BASE64URL_NOPAD;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 
 /// A longer token is nobody's. GitHub's installation tokens are about 520 characters.
 const MAX_LENGTH: usize = 8 << 10;
@@ -18,9 +19,8 @@ const MAX_LENGTH: usize = 8 << 10;
 /// A token taken apart, its signature not yet checked.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    pub header: Value,
-    /// Must not be believed before the signature is checked.
-    pub claims: Value,
+    header: Vec<u8>,
+    claims: Vec<u8>,
     signed: &'a str,
     signature: &'a str,
 }
@@ -38,8 +38,8 @@ impl<'a> Parts<'a> {
         }
         let object = |part: &str| {
             let bytes = BASE64URL_NOPAD.decode(part.as_bytes()).ok()?;
-            let value: Value = serde_json::from_slice(&bytes).ok()?;
-            value.is_object().then_some(value)
+            serde_json::from_slice::<Object>(&bytes).ok()?;
+            Some(bytes)
         };
         Some(Self {
             header: object(header)?,
@@ -52,16 +52,45 @@ impl<'a> Parts<'a> {
     /// Whether the token says it is HS256 and its signature is this key's. Constant time.
     pub fn is_signed_hs256(&self, key: &hmac::Key) -> bool {
         let signature = BASE64URL_NOPAD.decode(self.signature.as_bytes());
-        self.header["alg"] == "HS256"
+        let header = serde_json::from_slice::<Header>(&self.header);
+        header.is_ok_and(|header| header.alg == "HS256")
             && signature.is_ok_and(|signature| {
                 hmac::verify(key, self.signed.as_bytes(), &signature).is_ok()
             })
     }
 
-    /// Reads the claims into a type; None when a field is missing or of another type.
+    /// Reads the claims into a type; None when a field is missing or of another type. They must not be
+    /// believed before the signature is checked.
     pub fn claims<T: DeserializeOwned>(&self) -> Option<T> {
-        T::deserialize(&self.claims).ok()
+        serde_json::from_slice(&self.claims).ok()
     }
+}
+
+/// A JSON object of which nothing is kept: a token is shown with every report.
+struct Object;
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self)
+    }
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
 }
 
 /// A token signed with a shared key. The same claims always make the same token.
