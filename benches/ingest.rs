@@ -20,7 +20,7 @@ use agent_implement::keys::signature::sign;
 use agent_implement::store::{Store, WriteTx, steps};
 use anyhow::{Context, Result};
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::load::{self, Load};
 use support::peer::{self, Peer};
 use support::rows;
@@ -70,7 +70,8 @@ const REPEATED: &str = "webhook, known delivery, not stored";
 const WEBHOOK: &str = "webhook, durable";
 const NODE: &str = "peer: Node with SQLite, durable";
 const PROBOT: &str = "peer: probot, not durable";
-const ADNANH: &str = "peer: webhook running /bin/true, not durable";
+const ADNANH: &str = "peer: webhook starting /bin/true";
+const ADNANH_DONE: &str = "peer: webhook, when /bin/true has ended";
 
 fn main() -> Result<()> {
     let line = Line::parse();
@@ -104,9 +105,10 @@ fn judge(rows: &[Row]) {
     ratio(WEBHOOK, REPEATED, Wanted::AtLeast(0.4));
     ratio(WEBHOOK, NODE, Wanted::AtLeast(5.0));
     ratio(WEBHOOK, PROBOT, Wanted::Told);
-    ratio(WEBHOOK, ADNANH, Wanted::AtLeast(10.0));
+    ratio(WEBHOOK, ADNANH, Wanted::Told);
+    ratio(WEBHOOK, ADNANH_DONE, Wanted::AtLeast(10.0));
     ratio(PROGRESS, NODE, Wanted::AtLeast(5.0));
-    ratio(PROGRESS, ADNANH, Wanted::AtLeast(10.0));
+    ratio(PROGRESS, ADNANH_DONE, Wanted::AtLeast(10.0));
 }
 
 struct Bench<'l> {
@@ -227,6 +229,7 @@ impl<'l> Bench<'l> {
             (NODE, self.node_script("receiver.mjs")),
             (PROBOT, self.node_script("probot.mjs")),
             (ADNANH, self.adnanh()),
+            (ADNANH_DONE, self.adnanh()),
         ] {
             if self.wants(name) && !program.exists() {
                 println!(
@@ -249,11 +252,6 @@ impl<'l> Bench<'l> {
     async fn peers(&self, rows: &mut Vec<Row>) -> Result<()> {
         let dir = tempfile::tempdir_in(&self.line.dir)?;
         let database = dir.path().join("receiver.sqlite");
-        let hooks = dir.path().join("hooks.json");
-        std::fs::write(
-            &hooks,
-            json!([{"id": "webhook", "execute-command": "/bin/true"}]).to_string(),
-        )?;
         let port = peer::free_port()?;
         let number = port.to_string();
         let mut node = Command::new("node");
@@ -266,15 +264,26 @@ impl<'l> Bench<'l> {
             .arg(&number)
             .env("PRIVATE_KEY", app_key())
             .env("WEBHOOK_SECRET", service::WEBHOOK_SECRET);
-        let mut adnanh = Command::new(self.adnanh());
-        adnanh
-            .args(["-ip", "127.0.0.1", "-port", &number])
-            .args(["-urlprefix", "api/repo-host", "-hooks"])
-            .arg(&hooks);
+        let started = json!({"id": "webhook", "execute-command": "/bin/true"});
+        let mut ended = started.clone();
+        ended["include-command-output-in-response"] = json!(true);
+        let adnanh = |hook: Value| -> Result<Command> {
+            let hooks = tempfile::NamedTempFile::new_in(dir.path())?
+                .into_temp_path()
+                .keep()?;
+            std::fs::write(&hooks, json!([hook]).to_string())?;
+            let mut command = Command::new(self.adnanh());
+            command
+                .args(["-ip", "127.0.0.1", "-port", &number])
+                .args(["-urlprefix", "api/repo-host", "-hooks"])
+                .arg(hooks);
+            Ok(command)
+        };
         let all = [
             (NODE, self.node_script("receiver.mjs"), node),
             (PROBOT, self.node_script("probot.mjs"), probot),
-            (ADNANH, self.adnanh(), adnanh),
+            (ADNANH, self.adnanh(), adnanh(started)?),
+            (ADNANH_DONE, self.adnanh(), adnanh(ended)?),
         ];
         for (name, program, command) in all {
             if self.wants(name) && program.exists() {
