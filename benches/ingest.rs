@@ -252,29 +252,29 @@ impl<'l> Bench<'l> {
     async fn peers(&self, rows: &mut Vec<Row>) -> Result<()> {
         let dir = tempfile::tempdir_in(&self.line.dir)?;
         let database = dir.path().join("receiver.sqlite");
-        let port = peer::free_port()?;
-        let number = port.to_string();
+        // Children of a program that has ended hold its port for a moment: each has one of its own.
+        let ports = peer::free_ports::<4>()?;
         let mut node = Command::new("node");
         node.arg(self.node_script("receiver.mjs"))
-            .arg(&number)
+            .arg(ports[0].to_string())
             .arg(&database);
         let mut probot = Command::new("node");
         probot
             .arg(self.node_script("probot.mjs"))
-            .arg(&number)
+            .arg(ports[1].to_string())
             .env("PRIVATE_KEY", app_key())
             .env("WEBHOOK_SECRET", service::WEBHOOK_SECRET);
         let started = json!({"id": "webhook", "execute-command": "/bin/true"});
         let mut ended = started.clone();
         ended["include-command-output-in-response"] = json!(true);
-        let adnanh = |hook: Value| -> Result<Command> {
+        let adnanh = |port: u16, hook: Value| -> Result<Command> {
             let hooks = tempfile::NamedTempFile::new_in(dir.path())?
                 .into_temp_path()
                 .keep()?;
             std::fs::write(&hooks, json!([hook]).to_string())?;
             let mut command = Command::new(self.adnanh());
             command
-                .args(["-ip", "127.0.0.1", "-port", &number])
+                .args(["-ip", "127.0.0.1", "-port", &port.to_string()])
                 .args(["-urlprefix", "api/repo-host", "-hooks"])
                 .arg(hooks);
             Ok(command)
@@ -282,10 +282,10 @@ impl<'l> Bench<'l> {
         let all = [
             (NODE, self.node_script("receiver.mjs"), node),
             (PROBOT, self.node_script("probot.mjs"), probot),
-            (ADNANH, self.adnanh(), adnanh(started)?),
-            (ADNANH_DONE, self.adnanh(), adnanh(ended)?),
+            (ADNANH, self.adnanh(), adnanh(ports[2], started)?),
+            (ADNANH_DONE, self.adnanh(), adnanh(ports[3], ended)?),
         ];
-        for (name, program, command) in all {
+        for ((name, program, command), port) in all.into_iter().zip(ports) {
             if self.wants(name) && program.exists() {
                 self.peer(rows, name, command, port).await?;
             }

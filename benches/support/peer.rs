@@ -53,11 +53,17 @@ impl Drop for Peer {
     }
 }
 
-/// A port that nobody listens on.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
+/// Ports that nobody listens on.
+pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = listener.local_addr()?.port();
+        // Until all are known, so that none is given twice.
+        listeners.push(listener);
+    }
+    Ok(ports)
 }
 
 /// The processor time that a process has used. The kernel counts it in hundredths of a second.
