@@ -295,7 +295,6 @@ mod tests {
             removed: false,
         };
         host.yard.put(taken);
-        host.settle().unwrap();
         drop(host);
         let again = FlyMachines::open(dir.path()).unwrap();
         assert!(again.all()[0].running);

@@ -132,8 +132,10 @@ impl Yard {
         { units }.find(|unit| unit.id == id || unit.name == id)
     }
 
+    /// Adds a machine. It is on disk before it can be started: a host that dies in between would leave
+    /// a program that it knows nothing of.
     pub fn put(&self, unit: Unit) {
-        self.shelf.change(|units| units.push(unit));
+        self.shelf.commit(|units| units.push(unit));
     }
 
     fn change(&self, id: &str, edit: impl FnOnce(&mut Unit)) {
