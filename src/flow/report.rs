@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::app::App;
 use crate::crash::CrashPoint;
 use crate::domain::ids::JobId;
-use crate::domain::job::{Job, JobState, RunHandle, RunnerKind, Standing};
+use crate::domain::job::{JobState, RunHandle, RunnerKind, Standing};
 use crate::domain::report::{ProgressReport, ResultReport, Step, Usage};
 use crate::domain::transition::{Activity, Event};
-use crate::store::{News, StoreError, StoreResult, WriteTx, jobs, patches, steps};
+use crate::store::{News, StoreError, jobs, patches, steps};
 use crate::wire::Redactor;
 
 use super::commit::{self, Happened, Policy};
@@ -86,14 +86,17 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
                 return Ok(Err(ReportError::UnknownJob));
             };
             steps::put(tx, &id, &step, order)?;
-            if is_moved(&standing, run_id, usage)
+            let (used, event) = (used_otherwise(&standing, usage), moving(&standing, run_id));
+            if (used || event.is_some())
                 && let Some(mut job) = jobs::get(tx, &id)?
             {
-                if usage.is_some() && job.usage != usage {
+                if used {
                     job.usage = usage;
                     jobs::put(tx, &job)?;
                 }
-                note_run(tx, policy, job, run_id, now)?;
+                if let Some(event) = event {
+                    commit::happen_to(tx, policy, job, event, now)?;
+                }
             }
             Ok(Ok(()))
         })
@@ -106,33 +109,26 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
     taken
 }
 
-/// Whether a step that tells this moves its job. A job that has ended stays as it is.
-fn is_moved(job: &Standing, run_id: Option<u64>, usage: Option<Usage>) -> bool {
-    let shows_run = job.run.is_none() && job.runner == RunnerKind::Ci && run_id.is_some();
-    let tells_use = usage.is_some() && job.usage != usage;
-    let is_first = job.state != JobState::Running;
-    !job.state.is_terminal() && (shows_run || tells_use || is_first)
+/// Whether a step tells another use than is known. A job that has ended stays as it is.
+fn used_otherwise(job: &Standing, usage: Option<Usage>) -> bool {
+    !job.state.is_terminal() && usage.is_some() && job.usage != usage
 }
 
-/// A report proves that the run runs, and may be the first to say which one it is.
-fn note_run(
-    tx: &WriteTx<'_>,
-    policy: Policy,
-    job: Job,
-    run_id: Option<u64>,
-    now: crate::domain::time::Timestamp,
-) -> StoreResult<()> {
-    let event = match (&job.run, job.runner, run_id) {
-        (None, RunnerKind::Ci, Some(id)) => Event::RunSeen {
+/// What a step shows of its run: that it runs, and perhaps first which one it is. None when that is
+/// known, or the job has ended.
+fn moving(job: &Standing, run_id: Option<u64>) -> Option<Event> {
+    match (&job.run, job.runner, run_id) {
+        _ if job.state.is_terminal() => None,
+        (None, RunnerKind::Ci, Some(id)) => Some(Event::RunSeen {
             run: RunHandle::Ci {
                 id,
                 url: String::new(),
             },
             activity: Activity::InProgress,
-        },
-        _ => Event::StepReported,
-    };
-    commit::happen_to(tx, policy, job, event, now).map(|_| ())
+        }),
+        _ if job.state == JobState::Running => None,
+        _ => Some(Event::StepReported),
+    }
 }
 
 fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
@@ -231,26 +227,32 @@ mod tests {
             run: Some(run),
             usage: Some(usage),
         };
-        assert!(!is_moved(&at_work, Some(1), Some(usage)));
-        assert!(!is_moved(&at_work, None, None));
-        assert!(is_moved(&at_work, None, Some(Usage::default())));
+        assert_eq!(moving(&at_work, Some(1)), None);
+        assert_eq!(moving(&at_work, None), None);
+        assert!(!used_otherwise(&at_work, Some(usage)));
+        assert!(!used_otherwise(&at_work, None));
+        assert!(used_otherwise(&at_work, Some(Usage::default())));
         let unlinked = Standing {
             run: None,
             ..at_work.clone()
         };
-        assert!(is_moved(&unlinked, Some(1), None));
-        assert!(!is_moved(&unlinked, None, None));
+        assert!(matches!(
+            moving(&unlinked, Some(1)),
+            Some(Event::RunSeen { .. })
+        ));
+        assert_eq!(moving(&unlinked, None), None);
         let dispatched = Standing {
             state: JobState::Dispatched,
             ..at_work.clone()
         };
-        assert!(is_moved(&dispatched, None, None));
+        assert_eq!(moving(&dispatched, None), Some(Event::StepReported));
         let ended = Standing {
             state: JobState::Completed,
             run: None,
             ..at_work
         };
-        assert!(!is_moved(&ended, Some(1), Some(Usage::default())));
+        assert_eq!(moving(&ended, Some(1)), None);
+        assert!(!used_otherwise(&ended, Some(Usage::default())));
     }
 
     #[test]

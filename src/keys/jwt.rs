@@ -19,8 +19,8 @@ const MAX_LENGTH: usize = 8 << 10;
 /// A token taken apart, its signature not yet checked.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    header: Vec<u8>,
-    claims: Vec<u8>,
+    header: String,
+    claims: String,
     signed: &'a str,
     signature: &'a str,
 }
@@ -38,8 +38,9 @@ impl<'a> Parts<'a> {
         }
         let object = |part: &str| {
             let bytes = BASE64URL_NOPAD.decode(part.as_bytes()).ok()?;
-            serde_json::from_slice::<Object>(&bytes).ok()?;
-            Some(bytes)
+            let text = String::from_utf8(bytes).ok()?;
+            serde_json::from_str::<Object>(&text).ok()?;
+            Some(text)
         };
         Some(Self {
             header: object(header)?,
@@ -52,7 +53,7 @@ impl<'a> Parts<'a> {
     /// Whether the token says it is HS256 and its signature is this key's. Constant time.
     pub fn is_signed_hs256(&self, key: &hmac::Key) -> bool {
         let signature = BASE64URL_NOPAD.decode(self.signature.as_bytes());
-        let header = serde_json::from_slice::<Header>(&self.header);
+        let header = serde_json::from_str::<Header>(&self.header);
         header.is_ok_and(|header| header.alg == "HS256")
             && signature.is_ok_and(|signature| {
                 hmac::verify(key, self.signed.as_bytes(), &signature).is_ok()
@@ -62,7 +63,7 @@ impl<'a> Parts<'a> {
     /// Reads the claims into a type; None when a field is missing or of another type. They must not be
     /// believed before the signature is checked.
     pub fn claims<T: DeserializeOwned>(&self) -> Option<T> {
-        serde_json::from_slice(&self.claims).ok()
+        serde_json::from_str(&self.claims).ok()
     }
 }
 
