@@ -268,9 +268,7 @@ impl<'l> Bench<'l> {
         let mut ended = started.clone();
         ended["include-command-output-in-response"] = json!(true);
         let adnanh = |port: u16, hook: Value| -> Result<Command> {
-            let hooks = tempfile::NamedTempFile::new_in(dir.path())?
-                .into_temp_path()
-                .keep()?;
+            let hooks = dir.path().join(format!("hooks-{port}.json"));
             std::fs::write(&hooks, json!([hook]).to_string())?;
             let mut command = Command::new(self.adnanh());
             command
