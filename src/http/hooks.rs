@@ -17,7 +17,7 @@ use warp::{Filter, path};
 
 use super::error::{ApiError, WebhookFault};
 use super::parts::{
-    ApiResult, Routes, WEBHOOK_BODY, body, form_field, json, method, ok, one_of, only, with,
+    ApiResult, Routes, WEBHOOK_BODY, body, form_field, method, ok, one_of, only, with,
 };
 use crate::app::App;
 use crate::domain::secret::Secret;
@@ -66,12 +66,10 @@ async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiR
     let is_form = header(CONTENT_TYPE.as_str())
         .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
     let payload = match is_form {
-        true => form_field(&body, "payload").and_then(|payload| json(&payload)),
-        false => json(&body),
+        true => form_field(&body, "payload").and_then(|payload| webhook::payload(&payload)),
+        false => webhook::payload(&body),
     };
-    let payload = payload
-        .filter(serde_json::Value::is_object)
-        .ok_or(WebhookFault::InvalidPayload)?;
+    let payload = payload.ok_or(WebhookFault::InvalidPayload)?;
     let event = webhook::read(header("x-github-event"), &payload)?;
     let delivery = match header("x-github-delivery") {
         Some(id) if !id.is_empty() && id.len() <= MAX_DELIVERY_ID => id.to_owned(),

@@ -6,6 +6,7 @@
 
 mod client;
 mod error;
+mod fields;
 mod quota;
 pub mod redact;
 mod request;
@@ -14,6 +15,7 @@ pub(crate) mod test_server;
 
 pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{ErrorKind, VendorError};
+pub use fields::read_fields;
 pub use quota::Quota;
 pub use redact::{RedactStream, Redactor};
 pub use request::{Method, Request, Response};

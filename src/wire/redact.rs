@@ -104,6 +104,11 @@ impl Redactor {
         known.is_some_and(|known| known.values.is_match(text))
     }
 
+    /// Whether there is nothing to be taken out of a text.
+    pub fn is_clean(&self, text: &str) -> bool {
+        self.spans(text).is_empty()
+    }
+
     /// The text with every secret replaced by [`MARK`].
     pub fn redact(&self, text: &str) -> String {
         replace(text, &self.spans(text))
