@@ -249,28 +249,30 @@ pub enum StepError {
 
 impl Step {
     /// Reads an untrusted step. `elapsed` (milliseconds) is an accepted spelling of `elapsed_ms`.
-    pub fn parse(step: Option<&Value>) -> Result<Self, StepError> {
-        let fields = step
-            .and_then(Value::as_object)
-            .ok_or(StepError::NotAnObject)?;
-        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        let required = |name: &'static str| text(name).ok_or(StepError::Field(name));
+    pub fn parse(step: Option<Value>) -> Result<Self, StepError> {
+        let Some(Value::Object(mut fields)) = step else {
+            return Err(StepError::NotAnObject);
+        };
+        let elapsed = ["elapsed_ms", "elapsed"]
+            .iter()
+            .find_map(|name| fields.get(*name))
+            .and_then(Value::as_f64);
+        let mut take = |name: &str| fields.get_mut(name).map(Value::take);
+        let outputs = take("outputs").filter(|value| !value.is_null());
+        let mut text = |name: &str| match take(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let mut required = |name: &'static str| text(name).ok_or(StepError::Field(name));
         Ok(Self {
             id: required("id")?,
             kind: required("type")?,
             status: required("status")?,
             started_at: required("started_at")?,
             ended_at: text("ended_at"),
-            elapsed_ms: ["elapsed_ms", "elapsed"]
-                .iter()
-                .find_map(|name| fields.get(*name))
-                .and_then(Value::as_f64)
-                .map(|millis| millis.max(0.0) as u64),
+            elapsed_ms: elapsed.map(|millis| millis.max(0.0) as u64),
             parent_step_id: text("parent_step_id"),
-            outputs: fields
-                .get("outputs")
-                .filter(|value| !value.is_null())
-                .cloned(),
+            outputs,
             logs_url: text("logs_url"),
         })
     }
@@ -379,12 +381,15 @@ mod tests {
     #[test]
     fn a_step_names_its_first_missing_field() {
         let whole = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "elapsed": 12.7});
-        assert_eq!(Step::parse(Some(&whole)).unwrap().elapsed_ms, Some(12));
+        assert_eq!(
+            Step::parse(Some(whole.clone())).unwrap().elapsed_ms,
+            Some(12)
+        );
         assert_eq!(Step::parse(None), Err(StepError::NotAnObject));
         for name in ["id", "type", "status", "started_at"] {
             let mut broken = whole.clone();
             broken[name] = json!(7);
-            assert_eq!(Step::parse(Some(&broken)), Err(StepError::Field(name)));
+            assert_eq!(Step::parse(Some(broken)), Err(StepError::Field(name)));
         }
     }
 }

@@ -58,11 +58,11 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body)
+    let mut body = json(&body)
         .filter(Value::is_object)
         .ok_or(RunnerFault::InvalidBody)?;
     let report = ProgressReport {
-        step: Step::parse(body.get("step")).map_err(RunnerFault::Step)?,
+        step: Step::parse(body.get_mut("step").map(Value::take)).map_err(RunnerFault::Step)?,
         run_id: body["runId"].as_u64(),
         usage: Usage::deserialize(&body["usage"]).ok(),
         log: body["log"].as_str().map(str::to_owned),

@@ -106,9 +106,10 @@ async fn tell_status(body: Bytes, app: App) -> ApiResult {
 }
 
 async fn report_step(body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let mut body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let step = Step::parse(body.get_mut("step").map(Value::take));
     let nonce = nonce_of(&body)?;
-    let step = Step::parse(body.get("step")).map_err(AdminFault::Step)?;
+    let step = step.map_err(AdminFault::Step)?;
     let job = app.store.read(|tx| session::job_of(tx, nonce));
     let job = job.map_err(not_stored)?.ok_or(AdminFault::NonceUnknown)?;
     about_job(&job.id);

@@ -88,7 +88,7 @@ async fn what_changes_is_told_as_it_changes() {
     assert_eq!(told["implementationStatus"], "dispatched");
 
     let step = Step::parse(Some(
-        &json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"}),
+        json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"}),
     ));
     let step = step.unwrap();
     let stored = server

@@ -356,7 +356,7 @@ fn steps_of(ago: &dyn Fn(u64) -> Timestamp, words: &Words) -> Vec<Step> {
     let row = |id: &str, status: &str, from: u64, took: Option<u64>| {
         let step = json!({"id": id, "type": id, "status": status, "started_at": ago(from), "elapsed_ms": took,
             "outputs": {"note": words.log.lines().next()}});
-        Step::parse(Some(&step)).unwrap()
+        Step::parse(Some(step)).unwrap()
     };
     vec![
         row("clone", "passed", 230, Some(2_140)),
