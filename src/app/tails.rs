@@ -13,8 +13,14 @@ const MAX_BYTES: usize = 64 << 10;
 /// speak at a time keep a shorter end each, and none loses its own to the others.
 const MAX_ALL_BYTES: usize = 2 << 20;
 
+/// By how much does a tail grow or shrink? Tails come and go all day: what one leaves, another must
+/// fit into.
+const STEP: usize = 4 << 10;
+
 /// Of how many runs is the end kept? The one that was silent the longest goes first.
 const MAX_RUNS: usize = 512;
+
+const _: () = assert!(MAX_RUNS * STEP <= MAX_ALL_BYTES, "each run may keep a step");
 
 /// The ends of the latest logs, the last to speak at the back.
 #[derive(Default)]
@@ -29,7 +35,8 @@ impl Tails {
             .and_then(|at| tails.remove(at))
             .map_or_else(String::new, |(_, tail)| tail);
         // Growing by itself it would take twice what it holds.
-        tail.reserve_exact(lines.len() + 1);
+        let wanted = (tail.len() + lines.len() + 1).next_multiple_of(STEP);
+        tail.reserve_exact(wanted - tail.len());
         tail.push_str(lines);
         if !tail.ends_with('\n') {
             tail.push('\n');
@@ -64,7 +71,7 @@ fn make_room(tails: &mut VecDeque<(JobId, String)>) {
         };
         let before = tail.capacity();
         shorten(tail, before / 2);
-        tail.shrink_to_fit();
+        tail.shrink_to(tail.len().next_multiple_of(STEP));
         taken -= before - tail.capacity();
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::inline;
-use super::paragraph;
+use super::{node, paragraph};
 
 /// How deep do lists stand inside each other? Deeper ones are read as text.
 const MAX_DEPTH: usize = 5;
@@ -24,8 +24,9 @@ fn blocks(lines: &[&str], depth: usize) -> Vec<Value> {
         } else if let Some(fence) = Fence::open(line) {
             at = code(lines, at, &fence, &mut found);
         } else if let Some((level, title)) = heading(line) {
-            let content = inline::read(title);
-            found.push(json!({"type": "heading", "attrs": {"level": level}, "content": content}));
+            let mut heading = node("heading", inline::read(title));
+            heading["attrs"] = json!({"level": level});
+            found.push(heading);
             at += 1;
         } else if is_rule(line) {
             found.push(json!({"type": "rule"}));
@@ -138,7 +139,7 @@ fn quote(lines: &[&str], start: usize, found: &mut Vec<Value>) -> usize {
         .map(|part| paragraph(inline::read(&part.join("\n"))))
         .collect();
     if !paragraphs.is_empty() {
-        found.push(json!({"type": "blockquote", "content": paragraphs}));
+        found.push(node("blockquote", paragraphs));
     }
     end
 }
@@ -212,9 +213,11 @@ fn list(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
     }
     found.push(match first.and_then(|first| first.number) {
         Some(number) => {
-            json!({"type": "orderedList", "attrs": {"order": number}, "content": items})
+            let mut ordered = node("orderedList", items);
+            ordered["attrs"] = json!({"order": number});
+            ordered
         }
-        None => json!({"type": "bulletList", "content": items}),
+        None => node("bulletList", items),
     });
     at
 }
@@ -254,14 +257,10 @@ fn ends_item(line: &str) -> bool {
 /// An item holds paragraphs, lists and code, and a paragraph or code first.
 fn list_item(blocks: Vec<Value>) -> Value {
     let mut content = Vec::new();
-    for block in blocks {
+    for mut block in blocks {
         match block["type"].as_str() {
-            Some("heading") => content.push(paragraph(
-                block["content"].as_array().cloned().unwrap_or_default(),
-            )),
-            Some("blockquote") => {
-                content.extend(block["content"].as_array().cloned().unwrap_or_default());
-            }
+            Some("heading") => content.push(paragraph(content_of(&mut block))),
+            Some("blockquote") => content.extend(content_of(&mut block)),
             Some("rule") => {}
             _ => content.push(block),
         }
@@ -272,7 +271,14 @@ fn list_item(blocks: Vec<Value>) -> Value {
     if !begins_well {
         content.insert(0, paragraph(Vec::new()));
     }
-    json!({"type": "listItem", "content": content})
+    node("listItem", content)
+}
+
+fn content_of(block: &mut Value) -> Vec<Value> {
+    match block["content"].take() {
+        Value::Array(content) => content,
+        _ => Vec::new(),
+    }
 }
 
 fn text(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> usize {

@@ -44,11 +44,20 @@ fn whole(markdown: &str, keep: usize, length: usize) -> Value {
     if content.is_empty() {
         content.push(paragraph(Vec::new()));
     }
-    json!({"type": "doc", "version": 1, "content": content})
+    let mut document = node("doc", content);
+    document["version"] = json!(1);
+    document
 }
 
 fn paragraph(content: Vec<Value>) -> Value {
-    json!({"type": "paragraph", "content": content})
+    node("paragraph", content)
+}
+
+/// A node and all that is in it, which `json!` would copy at every level.
+fn node(kind: &str, content: Vec<Value>) -> Value {
+    let mut node = json!({"type": kind});
+    node["content"] = Value::Array(content);
+    node
 }
 
 #[cfg(test)]
