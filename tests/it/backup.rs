@@ -13,7 +13,7 @@ use agent_implement::domain::job::{Job, JobKind};
 use agent_implement::domain::secret::Secret;
 use agent_implement::domain::secrets::{Scope, SecretName};
 use agent_implement::keys::run_token::{Audience, RunTokens};
-use agent_implement::store::{Store, StoreError, jobs, secrets};
+use agent_implement::store::{FILE_NAME, Store, StoreError, jobs, secrets};
 use reqwest::Method;
 use serde_json::json;
 
@@ -44,6 +44,13 @@ async fn opened(dir: &Path) -> Store {
     }
 }
 
+/// Lets go of a store for good: its writer is a thread of its own, and ends a moment later.
+fn let_go(store: Store, dir: &Path) {
+    drop(store);
+    let file = fs::File::open(dir.join(FILE_NAME)).unwrap();
+    file.lock().unwrap();
+}
+
 async fn with_jobs(dir: &Path, count: usize) -> Job {
     let store = opened(dir).await;
     for first in (0..count).step_by(5000) {
@@ -58,6 +65,7 @@ async fn with_jobs(dir: &Path, count: usize) -> Job {
         });
         written.await.unwrap();
     }
+    let_go(store, dir);
     job("01JOB00000000", JobKind::Implementation)
 }
 
@@ -265,6 +273,7 @@ pub async fn with_a_secret(dir: &Path) {
     let sealed = sealed.unwrap();
     let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
     put.await.unwrap();
+    let_go(store, dir);
 }
 
 #[tokio::test]
@@ -303,8 +312,8 @@ async fn the_key_of_the_secrets_goes_its_own_way_and_is_missed() {
     // A folder with another's key: the one beside the backup takes its place, and it is kept.
     let other = dir.path().join("other");
     with_a_secret(&other).await;
-    let (code, told, _) = on(&other, &["restore", path, "--replace"]);
-    assert_eq!(code, 0);
+    let (code, told, wrong) = on(&other, &["restore", path, "--replace"]);
+    assert_eq!(code, 0, "{told}{wrong}");
     assert!(told.contains("The key that was there is now"), "{told}");
     assert_eq!(Service::start(&other, &[]).stop(), 0);
 
