@@ -63,8 +63,10 @@ impl Supervision {
         loop {
             beat.tick().await;
             let word = match faint(app, line.pace).await {
-                None if line.watched => format!("WATCHDOG=1\nSTATUS={}", state(app).await),
-                None => format!("STATUS={}", state(app).await),
+                None if line.watched => {
+                    format!("WATCHDOG=1\nSTATUS={}", state(app, line.pace).await)
+                }
+                None => format!("STATUS={}", state(app, line.pace).await),
                 Some(cause) => {
                     tracing::error!(cause, "The service is stuck.");
                     format!("STATUS=Stuck: {cause}.")
@@ -114,13 +116,14 @@ async fn faint(app: &App, patience: Duration) -> Option<String> {
     }
 }
 
-/// What is going on, in a line for `systemctl status`.
-async fn state(app: &App) -> String {
+/// What is going on, in a line for `systemctl status`. Whoever has to wait for it longer than `patience`
+/// is told that much: others read, too, and that is no reason to be held for dead.
+async fn state(app: &App, patience: Duration) -> String {
     let counted = app.store.read_long(|tx| -> StoreResult<_> {
         Ok((jobs::active(tx)?.len(), outbox::pending(tx)?.len()))
     });
-    match counted.await {
-        Ok((runs, owed)) => {
+    match tokio::time::timeout(patience, counted).await {
+        Ok(Ok((runs, owed))) => {
             let trouble = app.store.space().trouble();
             let trouble = trouble.map_or_else(String::new, |what| format!("{what}; "));
             format!(
@@ -129,7 +132,8 @@ async fn state(app: &App) -> String {
                 app.pulse.polls()
             )
         }
-        Err(error) => error.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "at work; many lists are being read".to_owned(),
     }
 }
 

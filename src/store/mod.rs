@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase, StorageBackend};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, Semaphore, broadcast};
 
 use space::Gauge;
 
@@ -67,6 +67,10 @@ pub use writer::{Meters, Stats};
 /// Memory that redb may use for pages. Its own default is a gigabyte; with ours, 64 MiB are to be enough
 /// for everything. What is read again comes from the system's own cache of the file.
 const CACHE_BYTES: usize = 4 << 20;
+
+/// How many long reads go on at a time? Each takes a processor and some megabytes for what it makes,
+/// however many people look.
+const LONG_READS: usize = 2;
 
 /// The file inside the data directory.
 pub const FILE_NAME: &str = "agent-implement.redb";
@@ -174,6 +178,7 @@ pub struct Store {
     db: Arc<Database>,
     writer: writer::Writer,
     order: Arc<AtomicU64>,
+    long_reads: Arc<Semaphore>,
     /// None in memory.
     dir: Option<Arc<PathBuf>>,
 }
@@ -234,6 +239,7 @@ impl Store {
         Ok(Self {
             writer: writer::Writer::start(Arc::clone(&db), gauge, crash),
             order: Arc::new(AtomicU64::new(first_order())),
+            long_reads: Arc::new(Semaphore::new(LONG_READS)),
             db,
             dir: None,
         })
@@ -257,13 +263,19 @@ impl Store {
         read
     }
 
-    /// Runs a long read on a snapshot, off the threads that serve requests.
+    /// Runs a long read on a snapshot, off the threads that serve requests, when its turn has come.
     pub async fn read_long<T: Send + 'static>(
         &self,
         f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
+        let turn = Arc::clone(&self.long_reads).acquire_owned().await;
+        let turn = turn.map_err(|_| StoreError::Lost)?;
         let store = self.clone();
-        tokio::task::spawn_blocking(move || store.read(f))
+        let reading = move || {
+            let _turn = turn;
+            store.read(f)
+        };
+        tokio::task::spawn_blocking(reading)
             .await
             .unwrap_or(Err(StoreError::Panicked))
     }
@@ -352,4 +364,39 @@ fn first_order() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn long_reads_take_turns() {
+        let store = Store::in_memory().unwrap();
+        let (reading, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let read = || {
+            let (store, reading, most) = (store.clone(), reading.clone(), most.clone());
+            tokio::spawn(async move {
+                let read = store.read_long(move |_| {
+                    most.fetch_max(reading.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(10));
+                    reading.fetch_sub(1, Ordering::SeqCst);
+                    Ok(())
+                });
+                read.await
+            })
+        };
+        let hasty = read();
+        tokio::task::yield_now().await;
+        let patient: Vec<_> = (0..20).map(|_| read()).collect();
+        // Who does not wait for the end gives the turn back all the same.
+        hasty.abort();
+        for one in patient {
+            one.await.unwrap().unwrap();
+        }
+        assert_eq!(most.load(Ordering::SeqCst), LONG_READS);
+    }
 }
