@@ -60,13 +60,11 @@ impl Supervision {
         };
         let mut beat = tokio::time::interval(line.pace);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let alive = if line.watched { "WATCHDOG=1\n" } else { "" };
         loop {
             beat.tick().await;
             let word = match faint(app, line.pace).await {
-                None if line.watched => {
-                    format!("WATCHDOG=1\nSTATUS={}", state(app, line.pace).await)
-                }
-                None => format!("STATUS={}", state(app, line.pace).await),
+                None => format!("{alive}STATUS={}", state(app, line.pace).await),
                 Some(cause) => {
                     tracing::error!(cause, "The service is stuck.");
                     format!("STATUS=Stuck: {cause}.")
