@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Two heaps for all threads, and blocks of that many bytes always from the system itself. With one heap,
-/// threads that wait for each other at it take half as much processor time again for a report
-/// (`benches/README.md`), and no less memory.
+/// threads wait for each other at it; with two, an hour's holes take some megabytes more
+/// (`tests/README.md`, Load).
 pub const SETTINGS: [(&str, &str); 2] = [
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
