@@ -9,12 +9,12 @@ use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Two heaps for all threads, and blocks of that many bytes always from the system itself. With one heap,
-/// threads wait for each other at it; with two, an hour's holes take some megabytes more
-/// (`tests/README.md`, Load).
+/// One heap for all threads, and blocks from 32 KiB on always from the system itself: what is large and
+/// short-lived leaves holes that little fits into. A second heap has holes of its own, some five megabytes after ten
+/// minutes of load; what it gains in speed is no more than two measurements differ by (`tests/README.md`, Load).
 pub const SETTINGS: [(&str, &str); 2] = [
-    ("MALLOC_ARENA_MAX", "2"),
-    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "32768"),
 ];
 
 /// Starts this program over with what is missing of the settings. An operator's own are kept. Returns

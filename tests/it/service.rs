@@ -142,7 +142,7 @@ async fn the_allocator_is_told_to_give_memory_back() {
     let told = |setting: &str| variables.iter().any(|variable| variable == setting);
     // An operator's own setting is kept.
     assert!(told("MALLOC_ARENA_MAX=3"), "{variables:?}");
-    assert!(told("MALLOC_MMAP_THRESHOLD_=131072"), "{variables:?}");
+    assert!(told("MALLOC_MMAP_THRESHOLD_=32768"), "{variables:?}");
     assert_eq!(arguments, [PROGRAM, "serve"]);
 }
 
