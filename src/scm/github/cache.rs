@@ -32,12 +32,13 @@ pub(super) struct Page<T> {
 
 #[derive(Clone)]
 struct Remembered {
+    url: Box<str>,
     etag: Box<str>,
     json: Box<[u8]>,
     next: Option<String>,
 }
 
-/// Pages by address and account, the last to be asked for at the back; the one nobody asked for the
+/// Pages by repository and question, the last to be asked for at the back; the one nobody asked for the
 /// longest leaves first.
 #[derive(Default)]
 pub(super) struct Pages {
@@ -53,14 +54,16 @@ struct State {
 
 impl Remembered {
     fn bytes(&self, key: &str) -> usize {
-        key.len() + self.etag.len() + self.json.len() + self.next.as_ref().map_or(0, String::len)
+        let next = self.next.as_ref().map_or(0, String::len);
+        key.len() + self.url.len() + self.etag.len() + self.json.len() + next
     }
 }
 
 impl Pages {
-    fn get(&self, key: &str) -> Option<Remembered> {
+    /// The page of an address. One that answered the same question at another time is forgotten.
+    fn get(&self, key: &str, url: &str) -> Option<Remembered> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (key, page) = state.take(key)?;
+        let (key, page) = state.take(key).filter(|(_, page)| *page.url == *url)?;
         state.add(key, page.clone());
         Some(page)
     }
@@ -100,8 +103,8 @@ impl GitHub {
         action: &'static str,
         url: String,
     ) -> Result<Page<T>, VendorError> {
-        let key = format!("{repo} {url}");
-        let known = self.inner.pages.get(&key);
+        let key = format!("{repo} {}", question(&url));
+        let known = self.inner.pages.get(&key, &url);
         let mut request = Request::get(action, &url);
         if let Some(known) = &known {
             request = request.header("if-none-match", &known.etag);
@@ -123,6 +126,7 @@ impl GitHub {
             && json.len() <= MAX_PAGE_BYTES
         {
             let remembered = Remembered {
+                url: url.into(),
                 etag: etag.into(),
                 json: json.into(),
                 next: page.next.clone(),
@@ -131,6 +135,18 @@ impl GitHub {
         }
         Ok(page)
     }
+}
+
+/// An address without the moment since when it asks. That only moves on, so what was answered for an
+/// earlier one is never asked for again.
+fn question(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let lasting = query
+        .split('&')
+        .filter(|part| !part.starts_with("created="));
+    format!("{path}?{}", lasting.collect::<Vec<_>>().join("&"))
 }
 
 /// The address with `rel="next"` in a `Link` header.
@@ -159,8 +175,23 @@ mod tests {
         assert_eq!(next_link("nonsense"), None);
     }
 
-    fn page(bytes: usize) -> Remembered {
+    #[test]
+    fn a_list_that_is_asked_for_from_later_on_takes_its_own_place() {
+        let pages = Pages::default();
+        let from = |minute: u8| format!("https://h/runs?event=e&created=%3E%3D{minute}&page=2");
+        assert_eq!(question(&from(1)), "https://h/runs?event=e&page=2");
+        for minute in 0..3 {
+            let (url, key) = (from(minute), question(&from(minute)));
+            assert!(pages.get(&key, &url).is_none());
+            pages.put(key.clone(), page(&url, 1));
+            assert!(pages.get(&key, &url).is_some());
+        }
+        assert_eq!(pages.state.lock().unwrap().pages.len(), 1);
+    }
+
+    fn page(url: &str, bytes: usize) -> Remembered {
         Remembered {
+            url: url.into(),
             etag: "e".into(),
             json: vec![b' '; bytes].into(),
             next: None,
@@ -170,13 +201,15 @@ mod tests {
     #[test]
     fn the_page_nobody_asked_for_the_longest_leaves_first() {
         let pages = Pages::default();
+        let knows = |url: &str| pages.get(url, url).is_some();
+        let put = |url: &str, bytes| pages.put(url.to_owned(), page(url, bytes));
         for number in 0..MAX_PAGES {
-            pages.put(number.to_string(), page(1));
-            pages.put(number.to_string(), page(2));
+            put(&number.to_string(), 1);
+            put(&number.to_string(), 2);
         }
-        assert!(pages.get("0").is_some());
-        pages.put("one more".to_owned(), page(1));
-        assert!(pages.get("0").is_some() && pages.get("1").is_none() && pages.get("2").is_some());
+        assert!(knows("0"));
+        put("one more", 1);
+        assert!(knows("0") && !knows("1") && knows("2"));
         assert_eq!(pages.state.lock().unwrap().pages.len(), MAX_PAGES);
     }
 
@@ -184,7 +217,8 @@ mod tests {
     fn large_pages_leave_room_for_fewer() {
         let pages = Pages::default();
         for number in 0..100 {
-            pages.put(number.to_string(), page(MAX_PAGE_BYTES));
+            let url = number.to_string();
+            pages.put(url.clone(), page(&url, MAX_PAGE_BYTES));
         }
         let state = pages.state.lock().unwrap();
         let held: usize = state.pages.iter().map(|(key, page)| page.bytes(key)).sum();
