@@ -1,48 +1,62 @@
 //! Addresses in Markdown: which may become links, and where they end.
 
-/// How far may the text of a link reach, in bytes?
+use std::collections::HashMap;
+
+/// Longest text of a link, in bytes.
 const MAX_LINK_TEXT: usize = 2_000;
 
 /// Longest address that becomes a link, in bytes.
 pub(super) const MAX_ADDRESS: usize = 2_000;
 
-/// The words and the address of a link whose bracket has just been opened, and how long it is.
-pub(super) fn link_at(text: &str) -> Option<(&str, &str, usize)> {
-    let window = &text[..floor(text, MAX_LINK_TEXT)];
-    let mut depth = 0;
-    let mut close = None;
-    for (at, character) in window.char_indices() {
-        match character {
-            '[' => depth += 1,
-            ']' if depth == 0 => {
-                close = Some(at);
-                break;
-            }
-            ']' => depth -= 1,
-            _ => {}
+/// Where the brackets and parentheses of a text are closed. Found once for a text: one bracket after
+/// the other would read the same words again and again.
+pub(super) struct Pairs(HashMap<usize, usize>);
+
+impl Pairs {
+    pub(super) fn of(text: &str) -> Self {
+        let mut pairs = HashMap::new();
+        let (mut brackets, mut parentheses) = (Vec::new(), Vec::new());
+        for (at, byte) in text.bytes().enumerate() {
+            let closed = match byte {
+                b'[' => {
+                    brackets.push(at);
+                    None
+                }
+                b'(' => {
+                    parentheses.push(at);
+                    None
+                }
+                b']' => brackets.pop(),
+                b')' => parentheses.pop(),
+                _ => None,
+            };
+            pairs.extend(closed.map(|open| (open, at)));
         }
+        Self(pairs)
     }
-    let close = close?;
-    let target = text[close + 1..].strip_prefix('(')?;
-    let target = &target[..floor(target, MAX_ADDRESS)];
-    let mut depth = 0;
-    let end = target
-        .char_indices()
-        .find_map(|(at, character)| match character {
-            '(' => {
-                depth += 1;
-                None
-            }
-            ')' if depth == 0 => Some(at),
-            ')' => {
-                depth -= 1;
-                None
-            }
-            _ => None,
-        })?;
-    let href = target[..end].split_whitespace().next()?;
+
+    /// What stands between the mark at a place and the one that closes it, and where that is.
+    fn inside<'a>(&self, text: &'a str, open: usize) -> Option<(&'a str, usize)> {
+        let close = *self.0.get(&open)?;
+        Some((&text[open + 1..close], close))
+    }
+}
+
+/// The words and the address of a link whose bracket opens at a place, and where it ends.
+pub(super) fn link_at<'a>(
+    text: &'a str,
+    open: usize,
+    pairs: &Pairs,
+) -> Option<(&'a str, &'a str, usize)> {
+    let (words, close) = pairs.inside(text, open)?;
+    let follows = text[close + 1..].starts_with('(');
+    let (target, end) = pairs.inside(text, close + 1).filter(|_| follows)?;
+    if words.len() > MAX_LINK_TEXT || target.len() > MAX_ADDRESS {
+        return None;
+    }
+    let href = target.split_whitespace().next()?;
     let href = href.trim_start_matches('<').trim_end_matches('>');
-    is_address(href).then_some((&text[..close], href, close + 2 + end + 1))
+    is_address(href).then_some((words, href, end + 1))
 }
 
 pub(super) fn is_address(text: &str) -> bool {

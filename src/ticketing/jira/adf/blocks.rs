@@ -225,26 +225,18 @@ fn list(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
 /// The line after an item: what is indented as its text belongs to it, and so does a line that
 /// goes on with its paragraph.
 fn item_end(lines: &[&str], start: usize, item: &Item<'_>) -> usize {
+    let is_blank = |at: &usize| lines[*at].trim().is_empty();
     let mut end = start + 1;
-    let mut after_blank = false;
     while end < lines.len() {
-        let line = lines[end];
-        let indent = line.len() - line.trim_start_matches(' ').len();
-        if line.trim().is_empty() {
-            let goes_on = lines[end + 1..]
-                .iter()
-                .find(|line| !line.trim().is_empty())
-                .is_some_and(|line| line.len() - line.trim_start_matches(' ').len() >= item.inner);
-            if !goes_on {
-                break;
-            }
-            after_blank = true;
-        } else if indent < item.inner && (after_blank || ends_item(line)) {
+        let Some(next) = (end..lines.len()).find(|at| !is_blank(at)) else {
             break;
-        } else {
-            after_blank = false;
+        };
+        let line = lines[next];
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        if indent < item.inner && (next > end || ends_item(line)) {
+            break;
         }
-        end += 1;
+        end = next + 1;
     }
     end
 }

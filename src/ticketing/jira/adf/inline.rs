@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::address::{MAX_ADDRESS, floor, is_address, link_at};
+use super::address::{MAX_ADDRESS, Pairs, floor, is_address, link_at};
 
 /// The nodes of a paragraph's text.
 pub(super) fn read(text: &str) -> Vec<Value> {
@@ -108,6 +108,8 @@ struct Run<'a> {
     plain: String,
     /// Closing marks that are not in the rest of the text.
     absent: Vec<String>,
+    /// Once a link was looked for.
+    pairs: Option<Pairs>,
 }
 
 impl<'a> Run<'a> {
@@ -118,6 +120,7 @@ impl<'a> Run<'a> {
             at: 0,
             plain: String::new(),
             absent: Vec::new(),
+            pairs: None,
         }
     }
 
@@ -284,7 +287,9 @@ impl<'a> Run<'a> {
         if self.marks.link.is_some() || (rest.starts_with('!') && open == 1) {
             return false;
         }
-        let Some((words, href, length)) = link_at(&rest[open..]) else {
+        let text = self.text;
+        let pairs = self.pairs.get_or_insert_with(|| Pairs::of(text));
+        let Some((words, href, end)) = link_at(text, self.at + open - 1, pairs) else {
             return false;
         };
         self.flush(out);
@@ -294,7 +299,7 @@ impl<'a> Run<'a> {
         };
         let words = if words.trim().is_empty() { href } else { words };
         Run::new(words, marks).read(out);
-        self.at += open + length;
+        self.at = end;
         true
     }
 
@@ -313,7 +318,7 @@ impl<'a> Run<'a> {
             return true;
         }
         let window = &rest[1..floor(rest, MAX_ADDRESS)];
-        match window.find(['>', ' ', '\n']) {
+        match window.find(['<', '>', ' ', '\n']) {
             Some(end) if window[end..].starts_with('>') && is_address(&window[..end]) => {
                 self.push_address(&rest[1..=end], out);
                 self.at += end + 2;

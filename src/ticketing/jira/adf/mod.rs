@@ -20,18 +20,34 @@ const LIMIT: usize = 32_767;
 /// Stands where a text was cut.
 const CUT_MARK: &str = "[… cut: the comment was too long]";
 
-/// Markdown as a document.
+/// Markdown as a document: as much of it as fits.
 pub(super) fn document(markdown: &str) -> Value {
     let length = markdown.chars().count();
-    let mut keep = length.min(LIMIT);
-    loop {
+    let fitting = |keep| {
         let document = whole(markdown, keep, length);
         let size = document.to_string().chars().count();
-        if size <= LIMIT || keep == 0 {
-            return document;
+        (size <= LIMIT).then_some(document)
+    };
+    let all = (length <= LIMIT).then(|| fitting(length)).flatten();
+    all.or_else(|| last_fitting(length.min(LIMIT + 1), fitting))
+        .unwrap_or_else(|| whole("", 0, length))
+}
+
+/// What comes of the largest number below `end` that fits, when the smaller ones do. Found by halves: how
+/// much one character takes, only the document around it tells.
+fn last_fitting<T>(mut end: usize, mut fitting: impl FnMut(usize) -> Option<T>) -> Option<T> {
+    let (mut begin, mut last) = (0, None);
+    while begin < end {
+        let middle = usize::midpoint(begin, end);
+        match fitting(middle) {
+            Some(found) => {
+                last = Some(found);
+                begin = middle + 1;
+            }
+            None => end = middle,
         }
-        keep = (keep * LIMIT / size).min(keep - 1);
     }
+    last
 }
 
 fn whole(markdown: &str, keep: usize, length: usize) -> Value {

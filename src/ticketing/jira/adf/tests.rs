@@ -156,8 +156,34 @@ fn what_is_too_long_is_cut_with_a_mark() {
 }
 
 #[test]
+fn where_to_cut_is_found_in_few_tries() {
+    for last in [0, 1, 16_383, 16_384, 30_000, 32_766] {
+        let mut tries = 0;
+        let found = last_fitting(LIMIT, |keep| {
+            tries += 1;
+            (keep <= last).then_some(keep)
+        });
+        assert_eq!(found, Some(last));
+        assert!(tries <= 16, "{tries} tries for {last}");
+    }
+    assert_eq!(last_fitting(LIMIT, |_| None::<usize>), None);
+}
+
+#[test]
+fn what_needs_much_markup_before_plain_text_is_cut_late() {
+    let document = document(&format!(
+        "{}{}",
+        "- **b**\n".repeat(200),
+        "x".repeat(20_000)
+    ));
+    let size = document.to_string().chars().count();
+    assert!(size <= LIMIT && size > LIMIT - 10, "{size}");
+}
+
+#[test]
 fn a_text_of_nothing_but_openings_is_read_quickly() {
     let began = std::time::Instant::now();
+    check(&document(&format!("- a{}b", "\n".repeat(32_000))));
     for mark in [
         "*a", "_a ", "[", "`a``", "<!--", "~~a", "![", "> ", "- ", "**a*b",
     ] {
