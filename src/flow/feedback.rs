@@ -82,9 +82,7 @@ fn take(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<Re
 /// The pull request by the name that our mappings have for its repository: the host does not care
 /// for case, and tells its own.
 fn known_as(tx: &impl Rows, pull: PullId) -> StoreResult<PullId> {
-    let told = pull.repo.to_string();
-    let mut targets = mappings::all(tx)?.into_iter().map(|known| known.target());
-    let repo = targets.find(|target| target.to_string().eq_ignore_ascii_case(&told));
+    let repo = mappings::target(tx, &pull.repo)?;
     Ok(PullId {
         repo: repo.unwrap_or(pull.repo),
         ..pull

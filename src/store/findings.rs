@@ -7,11 +7,8 @@ use crate::domain::feedback::{Command, Finding, PullId, PullRow};
 use crate::domain::ids::Repo;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::shelf::{LAST, Rows, WriteTx};
 use super::tables::{COMMANDS, COMMANDS_WAITING, FINDINGS, FINDINGS_AT_WORK, PULLS};
-
-/// Sorts after every key.
-const LAST: &str = "\u{10FFFF}";
 
 /// A row and what it is found by.
 pub type Keyed<T> = (String, T);

@@ -12,7 +12,7 @@ use crate::domain::job::{Job, JobKind, JobState, PullRef, Standing};
 
 use super::StoreResult;
 use super::news::News;
-use super::shelf::{Order, Rows, WriteTx};
+use super::shelf::{LAST, Order, Rows, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
 
 /// How many entries the dispatch log shows. (spec: *Dispatch log entry*)
@@ -20,9 +20,6 @@ pub const LOG_SIZE: usize = 500;
 
 /// How many jobs have ended how.
 const ENDED: &str = "jobs-ended";
-
-/// Sorts after every id.
-const LAST: &str = "\u{10FFFF}";
 
 pub fn get(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Job>> {
     JOBS.get(tx, id.as_str())

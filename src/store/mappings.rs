@@ -1,11 +1,13 @@
-//! Project mappings by team key.
+//! Project mappings by team key, and by the repository that their runs work on.
 
-use crate::domain::ids::TeamKey;
+use std::ops::ControlFlow;
+
+use crate::domain::ids::{Repo, TeamKey};
 use crate::domain::mapping::Mapping;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
-use super::tables::MAPPINGS;
+use super::shelf::{LAST, Order, Rows, WriteTx};
+use super::tables::{MAPPINGS, MAPPINGS_BY_REPO};
 
 pub fn get(tx: &impl Rows, team: &TeamKey) -> StoreResult<Option<Mapping>> {
     MAPPINGS.get(tx, team.as_str())
@@ -16,11 +18,87 @@ pub fn all(tx: &impl Rows) -> StoreResult<Vec<Mapping>> {
     MAPPINGS.collect(tx, .., |_, mapping| mapping)
 }
 
+/// A target repository as the first of its mappings writes it, whatever the case it is told in.
+pub fn target(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
+    let name = in_lower_case(told);
+    let mut known = None;
+    let range = (name.as_str(), "")..=(name.as_str(), LAST);
+    MAPPINGS_BY_REPO.scan(tx, range, Order::Ascending, |_, repo| {
+        known = Some(repo);
+        ControlFlow::Break(())
+    })?;
+    Ok(known)
+}
+
 pub fn put(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<()> {
+    take_off_index(tx, &mapping.team_key)?;
+    put_on_index(tx, mapping)?;
     MAPPINGS.put(tx, mapping.team_key.as_str(), mapping)
 }
 
 /// Whether there was such a mapping.
 pub fn remove(tx: &WriteTx<'_>, team: &TeamKey) -> StoreResult<bool> {
+    take_off_index(tx, team)?;
     MAPPINGS.remove(tx, team.as_str())
+}
+
+/// Builds the index of a store that was written before there was one.
+pub(super) fn build_index(tx: &WriteTx<'_>) -> StoreResult<()> {
+    let all = all(tx)?;
+    all.iter().try_for_each(|mapping| put_on_index(tx, mapping))
+}
+
+fn put_on_index(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<()> {
+    let target = mapping.target();
+    let name = in_lower_case(&target);
+    let key = (name.as_str(), mapping.team_key.as_str());
+    MAPPINGS_BY_REPO.put(tx, key, &target)
+}
+
+fn take_off_index(tx: &WriteTx<'_>, team: &TeamKey) -> StoreResult<()> {
+    if let Some(before) = get(tx, team)? {
+        let name = in_lower_case(&before.target());
+        MAPPINGS_BY_REPO.remove(tx, (name.as_str(), team.as_str()))?;
+    }
+    Ok(())
+}
+
+fn in_lower_case(repo: &Repo) -> String {
+    repo.to_string().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::mapping::Input;
+    use crate::domain::time::Timestamp;
+    use crate::store::Store;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_target_is_known_in_any_case_as_long_as_a_mapping_leads_to_it() {
+        let store = Store::in_memory().unwrap();
+        let to = |team: &str, owner: &str, repo: &str| {
+            let body =
+                json!({"teamKey": team, "owner": owner, "repo": repo, "defaultBranch": "main"});
+            let input = Input::read(body).unwrap();
+            input.validate(None, Timestamp::EPOCH).unwrap()
+        };
+        let put = |mapping: Mapping| store.write(move |tx| put(tx, &mapping));
+        let known = |owner: &str, repo: &str| {
+            let told = Repo::new(owner, repo);
+            store.read(|tx| target(tx, &told)).unwrap()
+        };
+        put(to("B", "acme", "shop")).await.unwrap();
+        put(to("A", "Acme", "Shop")).await.unwrap();
+        put(to("C", "acme", "shopping")).await.unwrap();
+        assert_eq!(known("ACME", "shop"), Some(Repo::new("Acme", "Shop")));
+        put(to("A", "acme", "docs")).await.unwrap();
+        assert_eq!(known("ACME", "shop"), Some(Repo::new("acme", "shop")));
+        assert_eq!(known("acme", "DOCS"), Some(Repo::new("acme", "docs")));
+        let gone = store.write(|tx| remove(tx, &"B".into())).await.unwrap();
+        assert!(gone);
+        assert_eq!(known("acme", "shop"), None);
+        assert_eq!(known("acme", "shoppin"), None);
+    }
 }

@@ -5,15 +5,15 @@ use serde_json::json;
 
 use super::shelf::WriteTx;
 use super::tables::{self, META};
-use super::{StoreError, StoreResult, usage};
+use super::{StoreError, StoreResult, mappings, usage};
 
 /// A step from one version to the next.
 type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 
 /// Step `n` leads from version `n + 1` to `n + 2`. Additive fields need none.
 ///
-/// Sums of what runs used are kept from version 2 on.
-const STEPS: &[Migration] = &[usage::build];
+/// Sums of what runs used are kept from version 2 on, the index of mappings by repository from 3 on.
+const STEPS: &[Migration] = &[usage::build, mappings::build_index];
 
 const KEY: &str = "schema";
 
@@ -193,6 +193,25 @@ mod tests {
             let issues = usage::issues(&read, month).unwrap();
             assert_eq!(issues.iter().map(|row| row.sum.runs).sum::<u64>(), runs);
         }
+    }
+
+    #[test]
+    fn an_old_store_knows_its_mappings_by_their_repositories() {
+        use crate::domain::{ids::Repo, mapping::Input, time::Timestamp};
+        let db = database();
+        migrate(&db, &STEPS[..1]).unwrap();
+        let body =
+            json!({"teamKey": "ENG", "owner": "Acme", "repo": "shop", "defaultBranch": "main"});
+        let mapping = Input::read(body).unwrap().validate(None, Timestamp::EPOCH);
+        let tx = db.begin_write().unwrap();
+        tables::MAPPINGS
+            .put(&WriteTx::new(&tx), "ENG", &mapping.unwrap())
+            .unwrap();
+        tx.commit().unwrap();
+        bring_up_to_date(&db).unwrap();
+        let read = ReadTx::new(db.begin_read().unwrap());
+        let known = mappings::target(&read, &Repo::new("acme", "Shop")).unwrap();
+        assert_eq!(known, Some(Repo::new("Acme", "shop")));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use super::news::News;
 use super::opened::{KeyKind, OpenTables, Writable};
 use super::{StoreError, StoreResult};
 
+/// Above every text that a key ends with.
+pub(super) const LAST: &str = "\u{10FFFF}";
+
 /// One table: keys of type `K`, rows of type `V` as JSON.
 pub struct Shelf<K: KeyKind, V> {
     name: &'static str,

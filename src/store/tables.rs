@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::domain::audit::Entry;
 use crate::domain::feedback::{Command, Finding, PullRow};
-use crate::domain::ids::JobId;
+use crate::domain::ids::{JobId, Repo};
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::plan::IssueContext;
@@ -34,6 +34,9 @@ pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
 
 /// Team key -> mapping. Written by operators; as many as there are projects.
 pub const MAPPINGS: Shelf<&str, Mapping> = Shelf::new("mappings-1");
+/// (Target repository in lower case, team key) -> the repository as the mapping writes it. Written with the
+/// mappings.
+pub const MAPPINGS_BY_REPO: Shelf<(&str, &str), Repo> = Shelf::new("mappings-by-repo-1");
 
 /// Job id (sorts by time) -> job. Written by every event of a run; never removed.
 pub const JOBS: Shelf<&str, Job> = Shelf::new("jobs-1");
@@ -141,6 +144,7 @@ pub trait Visitor {
 pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
     visitor.visit(&META)?;
     visitor.visit(&MAPPINGS)?;
+    visitor.visit(&MAPPINGS_BY_REPO)?;
     visitor.visit(&JOBS)?;
     visitor.visit(&JOBS_ACTIVE)?;
     visitor.visit(&JOBS_BY_ISSUE)?;

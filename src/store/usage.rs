@@ -11,11 +11,8 @@ use crate::domain::time::Timestamp;
 use crate::domain::usage::{MicroUsd, Month, Sum};
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::shelf::{LAST, Rows, WriteTx};
 use super::tables::{JOBS, USAGE_BY_ISSUE, USAGE_BY_MAPPING};
-
-/// Sorts after every key.
-const LAST: &str = "\u{10FFFF}";
 
 /// What the runs of a mapping used in a month.
 ///
