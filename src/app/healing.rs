@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::domain::feedback::PullId;
+use crate::domain::ids::Repo;
 use crate::domain::time::Timestamp;
 
 /// What the sweeps did since the start.
@@ -47,11 +48,15 @@ impl Healing {
         state.looked.insert(pull.clone(), (updated_at, times));
     }
 
-    /// A pull request is closed; what was found by that.
-    pub fn closed(&self, pull: &PullId) {
-        let mut state = self.lock();
-        state.healed.found += 1;
-        state.looked.remove(pull);
+    /// That a pull request is closed was found, and told by no webhook.
+    pub fn closed(&self) {
+        self.lock().healed.found += 1;
+    }
+
+    /// Forgets the pull requests of a repository that are not open any more.
+    pub fn keep_open(&self, repo: &Repo, is_open: impl Fn(u64) -> bool) {
+        let is_kept = |pull: &PullId| pull.repo != *repo || is_open(pull.number);
+        self.lock().looked.retain(|pull, _| is_kept(pull));
     }
 
     pub fn swept(&self, at: Timestamp) {
@@ -66,5 +71,29 @@ impl Healing {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_open_is_remembered() {
+        let healing = Healing::default();
+        let at = Timestamp::from_millis(1_000);
+        let pull = |name: &str, number| PullId {
+            repo: Repo::new("acme", name),
+            number,
+        };
+        let pulls = [pull("shop", 1), pull("shop", 2), pull("docs", 1)];
+        for pull in pulls.iter().chain(&pulls) {
+            assert!(healing.is_due(pull, at));
+            healing.looked(pull, at, 0);
+        }
+        healing.keep_open(&Repo::new("acme", "shop"), |number| number == 2);
+        let due = pulls.each_ref().map(|pull| healing.is_due(pull, at));
+        assert_eq!(due, [true, false, false]);
+        assert_eq!(healing.lock().looked.len(), 2);
     }
 }

@@ -4,7 +4,7 @@
 //! request in which something did. Only where webhooks are switched on: where nobody wants feedback
 //! to start runs, none does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
@@ -52,7 +52,9 @@ pub async fn once(app: &App) -> StoreResult<()> {
                 look(app, github, id, updated_at)
             })
             .await?;
-        let is_open = |number: u64| open.iter().any(|pull| pull.number == number);
+        let numbers: HashSet<u64> = open.iter().map(|pull| pull.number).collect();
+        let is_open = |number| numbers.contains(&number);
+        app.healing.keep_open(&repo, is_open);
         let ended = ours
             .iter()
             .filter(|(number, standing)| **standing == PullStanding::Open && !is_open(**number))
@@ -138,7 +140,7 @@ async fn end(app: &App, github: &GitHub, pull: PullId) -> StoreResult<()> {
         .store
         .write(move |tx| close(tx, &place, standing.clone()));
     if closed.await? {
-        app.healing.closed(&pull);
+        app.healing.closed();
     }
     Ok(())
 }
