@@ -131,7 +131,7 @@ async fn state(app: &App, patience: Duration) -> String {
             )
         }
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "at work; many lists are being read".to_owned(),
+        Err(_) => "at work; long lists are being read".to_owned(),
     }
 }
 

@@ -129,6 +129,27 @@ async fn a_stuck_writer_feeds_nobody_and_a_freed_one_does_again() {
     assert_eq!(manager.hears_at_last("WATCHDOG=1").await, FED);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_others_that_read_is_fed_all_the_same() {
+    let (app, dir) = (app(), tempfile::tempdir().unwrap());
+    let manager = Manager::of(&app, dir.path(), Some(Duration::from_millis(300)));
+    let (held, readers): (Vec<_>, Vec<_>) = (0..20)
+        .map(|_| {
+            let ((free, held), store) = (mpsc::channel::<()>(), app.store.clone());
+            let read = async move { store.read_long(move |_| Ok(held.recv())).await };
+            (free, tokio::spawn(read))
+        })
+        .unzip();
+    let busy = "WATCHDOG=1\nSTATUS=at work; long lists are being read";
+    manager.hears_at_last(busy).await;
+    assert_eq!(manager.hears().await, busy);
+    drop(held);
+    for reader in readers {
+        assert!(reader.await.unwrap().unwrap().is_err());
+    }
+    assert_eq!(manager.hears_at_last(FED).await, FED);
+}
+
 #[tokio::test]
 async fn a_task_that_does_not_keep_its_word_feeds_nobody() {
     let (app, dir) = (app(), tempfile::tempdir().unwrap());
