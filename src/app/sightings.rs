@@ -10,11 +10,11 @@ use crate::domain::ids::TeamKey;
 use crate::domain::issue::{FlaggedIssue, System};
 use crate::domain::time::Timestamp;
 
-/// An issue and what was decided about it.
+/// An issue and what was decided about it: the first time, when later polls decided the same.
 #[derive(Debug, Clone)]
 pub struct Sighted {
     pub issue: Arc<FlaggedIssue>,
-    pub decision: Decision,
+    pub decision: Arc<Decision>,
 }
 
 /// The last look at one system.
@@ -118,7 +118,7 @@ impl Sightings {
         {
             let Decision {
                 outcome, reason, ..
-            } = sighted.decision;
+            } = *sighted.decision;
             *counts.entry((outcome, reason)).or_default() += 1;
         }
         counts

@@ -1,6 +1,6 @@
 //! One look at every ticketing system, and a decision about every flagged issue.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,11 +45,8 @@ pub async fn once(app: &App) -> StoreResult<()> {
         .iter()
         .filter(|issue| lanes.contains(&ticket_lane(&issue.issue)));
     view.owed = owed.map(|issue| issue.issue.id.clone()).collect();
-    let decided = decision::decide(&view, issues, now).into_iter();
-    let mut decided: Vec<(Shared, Decision)> = decided.map(shared).collect();
-    looks
-        .iter()
-        .for_each(|look| keep_sight(app, look, &decided, now));
+    let decided = decision::decide(&view, issues, now);
+    let mut decided = show(app, &looks, decided, now);
     // Of everything in sight: what a silent system showed last counts as it did.
     app.sightings
         .count(|issues| decision::in_progress(&view, issues));
@@ -171,28 +168,55 @@ async fn look(account: &Account, mappings: &[&Mapping]) -> (Look, Vec<FlaggedIss
     (look, snapshot.issues)
 }
 
-/// What does not run now is kept for people to look at, without what a run would need.
-fn shared((issue, decision): (FlaggedIssue, Decision)) -> (Shared, Decision) {
-    let issue = match decision.outcome {
-        Outcome::Dispatched => issue,
-        _ => issue.without_brief(),
+/// Keeps what was seen for people to look at. What looks as it did before stays where it is in memory:
+/// thousands of new rows among what every poll needs for a moment would leave it full of holes.
+fn show(
+    app: &App,
+    looks: &[Look],
+    decided: Vec<(FlaggedIssue, Decision)>,
+    now: Timestamp,
+) -> Vec<(Shared, Decision)> {
+    let before = app.sightings.all();
+    let before = before.values().flat_map(|sighting| sighting.issues.iter());
+    let before: HashMap<&IssueId, &Sighted> = before
+        .map(|sighted| (&sighted.issue.issue.id, sighted))
+        .collect();
+    let share = |(issue, decision): (FlaggedIssue, Decision)| {
+        let known = before.get(&issue.issue.id).copied();
+        (shared(issue, &decision, known), decision)
     };
-    (Arc::new(issue), decision)
+    let decided: Vec<(Shared, Decision)> = decided.into_iter().map(share).collect();
+    for look in looks {
+        let own = decided
+            .iter()
+            .filter(|(issue, _)| issue.issue.system == look.system);
+        let sighted = own.map(|(issue, decision)| {
+            let known = before.get(&issue.issue.id).map(|known| &known.decision);
+            let known = known.filter(|known| decision.repeats(known)).cloned();
+            Sighted {
+                issue: issue.clone(),
+                decision: known.unwrap_or_else(|| Arc::new(decision.clone())),
+            }
+        });
+        match &look.failure {
+            Some(failure) => app.sightings.missed(look.system, failure.clone()),
+            None => app
+                .sightings
+                .saw(look.system, sighted.collect(), &look.unread, now),
+        }
+    }
+    decided
 }
 
-fn keep_sight(app: &App, look: &Look, decided: &[(Shared, Decision)], now: Timestamp) {
-    if let Some(failure) = &look.failure {
-        return app.sightings.missed(look.system, failure.clone());
+/// What does not run now is kept without what a run would need.
+fn shared(issue: FlaggedIssue, decision: &Decision, known: Option<&Sighted>) -> Shared {
+    if decision.outcome == Outcome::Dispatched {
+        return Arc::new(issue);
     }
-    let own = decided
-        .iter()
-        .filter(|(issue, _)| issue.issue.system == look.system);
-    let sighted = own.map(|(issue, decision)| Sighted {
-        issue: issue.clone(),
-        decision: decision.clone(),
-    });
-    app.sightings
-        .saw(look.system, sighted.collect(), &look.unread, now);
+    let issue = issue.without_brief();
+    let known = known.map(|known| &known.issue);
+    let known = known.filter(|known| ***known == issue).cloned();
+    known.unwrap_or_else(|| Arc::new(issue))
 }
 
 /// Completes what stands around the issues that are about to run: one request for all of them, made

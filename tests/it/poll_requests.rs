@@ -1,8 +1,11 @@
 //! How many requests a look costs: what there is to read decides, never how many mappings or runs
 //! there are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use agent_implement::app::Sighted;
+use agent_implement::domain::issue::System;
 use agent_implement::domain::mapping::Mapping;
 use agent_implement::flow;
 use agent_implement::sandbox::{LoggedRequest, Vendor};
@@ -82,6 +85,35 @@ async fn linear_is_asked_once_a_page_whatever_the_number_of_mappings() {
     }
     let shown = world.admin("/api/issues").await;
     assert_eq!(shown["issues"].as_array().unwrap().len(), 500);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_looks_as_it_did_is_kept_in_memory_once() {
+    let world = world(vec![mapping()]).await;
+    let linear = world.town.linear();
+    linear.issue("ENG-9").title("Before them all");
+    for key in ["ENG-1", "ENG-2"] {
+        let issue = linear.issue(key).title("Do it").blocked_by("ENG-9");
+        issue.add_label("Agent-Implement");
+    }
+    let sight = async || {
+        flow::poll::once(&world.app).await.unwrap();
+        world.app.sightings.all()[&System::A].issues.clone()
+    };
+    let before = sight().await;
+    linear.issue("ENG-2").title("Do it well");
+    let after = sight().await;
+    let of = |sight: &[Sighted], key: &str| {
+        let mut sight = sight.iter();
+        let own = sight.find(|sighted| sighted.issue.issue.key.as_str() == key);
+        own.unwrap().clone()
+    };
+    let (one, still) = (of(&before, "ENG-1"), of(&after, "ENG-1"));
+    assert!(Arc::ptr_eq(&one.issue, &still.issue));
+    assert!(Arc::ptr_eq(&one.decision, &still.decision));
+    assert_eq!(of(&before, "ENG-2").issue.issue.title, "Do it");
+    assert_eq!(of(&after, "ENG-2").issue.issue.title, "Do it well");
     world.stop().await;
 }
 

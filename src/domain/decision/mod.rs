@@ -42,10 +42,21 @@ impl Decision {
 
     /// Whether it says the same as an earlier one; the time apart.
     pub fn repeats(&self, earlier: &Decision) -> bool {
-        Decision {
-            at: earlier.at,
-            ..self.clone()
-        } == *earlier
+        let Decision {
+            at: _,
+            issue_identifier,
+            team_key,
+            outcome,
+            reason,
+            message,
+            phase,
+        } = self;
+        *outcome == earlier.outcome
+            && *reason == earlier.reason
+            && *phase == earlier.phase
+            && *message == earlier.message
+            && *team_key == earlier.team_key
+            && *issue_identifier == earlier.issue_identifier
     }
 }
 

@@ -458,7 +458,7 @@ pub fn sighted(
     };
     Sighted {
         issue: issue.into(),
-        decision,
+        decision: decision.into(),
     }
 }
 
