@@ -69,15 +69,26 @@ pub(crate) fn command(dir: &Path) -> Command {
 }
 
 impl Git {
-    /// Opens the repository, made when it is new.
+    /// Opens the repository, made when it is new. It gets its name when it is whole: one whose making was
+    /// cut off would have locks that nobody takes away.
     pub fn init(dir: PathBuf, default_branch: &str) -> anyhow::Result<Self> {
-        let git = Self { dir };
-        if git.dir.join("HEAD").exists() {
-            return Ok(git);
+        if !dir.exists() {
+            let parent = dir.parent().context("a repository needs a folder")?;
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("making {}", parent.display()))?;
+            let nursery = tempfile::tempdir_in(parent)?;
+            let git = Self {
+                dir: nursery.path().join("new.git"),
+            };
+            git.make(default_branch)?;
+            std::fs::rename(&git.dir, &dir).with_context(|| format!("naming {}", dir.display()))?;
         }
-        std::fs::create_dir_all(&git.dir)
-            .with_context(|| format!("making {}", git.dir.display()))?;
-        git.text(&["init", "--bare", "--quiet", "--template=", "."])?;
+        Ok(Self { dir })
+    }
+
+    fn make(&self, default_branch: &str) -> anyhow::Result<()> {
+        std::fs::create_dir(&self.dir)?;
+        self.text(&["init", "--bare", "--quiet", "--template=", "."])?;
         for (key, value) in [
             ("gc.auto", "0"),
             ("receive.autogc", "false"),
@@ -85,14 +96,11 @@ impl Git {
             ("uploadpack.allowAnySHA1InWant", "true"),
             ("core.logAllRefUpdates", "false"),
         ] {
-            git.text(&["config", key, value])?;
+            self.text(&["config", key, value])?;
         }
-        git.text(&[
-            "symbolic-ref",
-            "HEAD",
-            &format!("refs/heads/{default_branch}"),
-        ])?;
-        Ok(git)
+        let head = format!("refs/heads/{default_branch}");
+        self.text(&["symbolic-ref", "HEAD", &head])?;
+        Ok(())
     }
 
     pub fn run(
@@ -353,4 +361,32 @@ pub(crate) fn entry(line: &str) -> Option<Entry> {
         size: meta.next()?.parse().unwrap_or(0),
         path: path.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_has_its_name_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("acme/shop.git");
+        let made = std::thread::spawn({
+            let dir = dir.clone();
+            move || Git::init(dir, "trunk").unwrap()
+        });
+        while !dir.exists() && !made.is_finished() {
+            std::thread::yield_now();
+        }
+        let git = Git { dir };
+        assert_eq!(
+            git.text(&["symbolic-ref", "HEAD"]).unwrap(),
+            "refs/heads/trunk"
+        );
+        let setting = git.text(&["config", "core.logAllRefUpdates"]);
+        assert_eq!(setting.unwrap(), "false");
+        made.join().unwrap();
+        let beside = std::fs::read_dir(folder.path().join("acme")).unwrap();
+        assert_eq!(beside.count(), 1);
+    }
 }
