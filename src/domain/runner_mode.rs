@@ -127,8 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::mapping::Input;
-    use crate::domain::time::Timestamp;
+    use crate::domain::mapping;
 
     const ALL: Available = Available {
         vm: true,
@@ -137,12 +136,9 @@ mod tests {
     };
 
     fn mapping(provider: &str, execution: &str) -> Mapping {
-        let body = json!({
-            "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+        mapping::example(&json!({
             "provider": provider, "cloudRegion": "eu-west-1", "executionMode": execution,
-        });
-        let input = Input::read(body).unwrap();
-        input.validate(None, Timestamp::EPOCH).unwrap()
+        }))
     }
 
     #[test]

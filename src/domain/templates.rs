@@ -256,19 +256,15 @@ impl fmt::Display for SyncBody<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping::Input;
-    use crate::domain::time::Timestamp;
+    use crate::domain::mapping::example;
     use serde_json::{Value, json};
 
     fn mapping(fields: Value) -> Mapping {
-        let mut body = json!({
-            "teamKey": "ENG", "owner": "Acme", "repo": "shop", "defaultBranch": "main",
-        });
-        for (name, value) in fields.as_object().unwrap() {
-            body[name] = value.clone();
+        let owner = "Acme".to_owned();
+        Mapping {
+            owner,
+            ..example(&fields)
         }
-        let input = Input::read(body).unwrap();
-        input.validate(None, Timestamp::EPOCH).unwrap()
     }
 
     fn paths(mappings: &[Mapping]) -> Vec<String> {

@@ -70,8 +70,7 @@ fn in_lower_case(repo: &Repo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping::Input;
-    use crate::domain::time::Timestamp;
+    use crate::domain::mapping;
     use crate::store::Store;
     use serde_json::json;
 
@@ -79,10 +78,7 @@ mod tests {
     async fn a_target_is_known_in_any_case_as_long_as_a_mapping_leads_to_it() {
         let store = Store::in_memory().unwrap();
         let to = |team: &str, owner: &str, repo: &str| {
-            let body =
-                json!({"teamKey": team, "owner": owner, "repo": repo, "defaultBranch": "main"});
-            let input = Input::read(body).unwrap();
-            input.validate(None, Timestamp::EPOCH).unwrap()
+            mapping::example(&json!({"teamKey": team, "owner": owner, "repo": repo}))
         };
         let put = |mapping: Mapping| store.write(move |tx| put(tx, &mapping));
         let known = |owner: &str, repo: &str| {

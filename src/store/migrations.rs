@@ -197,15 +197,13 @@ mod tests {
 
     #[test]
     fn an_old_store_knows_its_mappings_by_their_repositories() {
-        use crate::domain::{ids::Repo, mapping::Input, time::Timestamp};
+        use crate::domain::{ids::Repo, mapping};
         let db = database();
         migrate(&db, &STEPS[..1]).unwrap();
-        let body =
-            json!({"teamKey": "ENG", "owner": "Acme", "repo": "shop", "defaultBranch": "main"});
-        let mapping = Input::read(body).unwrap().validate(None, Timestamp::EPOCH);
+        let mapping = mapping::example(&json!({"owner": "Acme"}));
         let tx = db.begin_write().unwrap();
         tables::MAPPINGS
-            .put(&WriteTx::new(&tx), "ENG", &mapping.unwrap())
+            .put(&WriteTx::new(&tx), "ENG", &mapping)
             .unwrap();
         tx.commit().unwrap();
         bring_up_to_date(&db).unwrap();

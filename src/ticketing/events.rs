@@ -61,8 +61,7 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping::Input;
-    use crate::domain::time::Timestamp;
+    use crate::domain::mapping;
     use serde_json::json;
 
     fn mappings() -> Vec<Mapping> {
@@ -71,14 +70,7 @@ mod tests {
             json!({"teamKey": "OPS", "ticketingProvider": "B",
                 "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
         ];
-        rows.map(|mut row| {
-            row["owner"] = json!("acme");
-            row["repo"] = json!("shop");
-            row["defaultBranch"] = json!("main");
-            let input = Input::read(row).unwrap();
-            input.validate(None, Timestamp::EPOCH).unwrap()
-        })
-        .into()
+        rows.iter().map(mapping::example).collect()
     }
 
     #[test]

@@ -5,29 +5,21 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use agent_implement::domain::mapping::{Input, Mapping};
-use agent_implement::domain::time::Timestamp;
+use agent_implement::domain::mapping::Mapping;
 use agent_implement::store::{Store, StoreError, mappings};
 use serde_json::{Value, json};
 use warp::Filter;
 
 use crate::backup::with_a_secret;
 use crate::process::{Service, run, said};
-use crate::world::{Asleep, COMMENT_TRIGGER, Making, World, app_key, mapping};
+use crate::world::{Asleep, COMMENT_TRIGGER, Making, World, app_key, mapping, mapping_with};
 
 /// Nobody listens there.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-fn mapped(body: Value) -> Mapping {
-    Input::read(body)
-        .unwrap()
-        .validate(None, Timestamp::EPOCH)
-        .unwrap()
-}
-
 fn of_jira(team: &str, jql: &str) -> Mapping {
-    mapped(json!({
-        "teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "B",
+    mapping_with(&json!({
+        "teamKey": team, "ticketingProvider": "B",
         "ticketingConfig": {"kind": "B", "jql": jql, "repoFieldValue": "shop"},
     }))
 }
@@ -137,10 +129,7 @@ async fn what_is_right_is_called_so_and_what_the_town_has_wrong_is_named() {
     )
     .unwrap();
     let store = opened(&asleep).await;
-    let elsewhere = mapped(
-        json!({"teamKey": "NOPE", "owner": "nobody", "repo": "nothing", "defaultBranch": "main",
-        "ticketingProvider": "A"}),
-    );
+    let elsewhere = mapping_with(&json!({"teamKey": "NOPE", "owner": "nobody", "repo": "nothing"}));
     let odd = of_jira("ODD", "project = = OPS");
     let more = store.write(move |tx| {
         mappings::put(tx, &elsewhere)?;

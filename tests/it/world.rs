@@ -597,13 +597,19 @@ fn quick() -> Pace {
 
 /// Team `ENG` and its repository, everything else as it comes.
 pub fn mapping() -> Mapping {
-    let body = json!({
+    mapping_with(&json!({}))
+}
+
+/// The mapping, but for these fields.
+pub fn mapping_with(fields: &Value) -> Mapping {
+    let mut body = json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A",
     });
-    Input::read(body)
-        .unwrap()
-        .validate(None, Timestamp::EPOCH)
-        .unwrap()
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    let input = Input::read(body).unwrap();
+    input.validate(None, Timestamp::EPOCH).unwrap()
 }
 
 /// The mapping, with planning before implementation.

@@ -1,18 +1,13 @@
 use super::*;
 use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
-use crate::domain::mapping::Input;
+use crate::domain::mapping;
 use proptest::prelude::*;
 use serde_json::json;
 
 fn mapping(team: &str, cap: u32) -> Mapping {
-    let body = json!({"teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A"});
-    let mapping = Input::read(body)
-        .unwrap()
-        .validate(None, Timestamp::EPOCH)
-        .unwrap();
     Mapping {
         max_in_progress: cap,
-        ..mapping
+        ..mapping::example(&json!({"teamKey": team}))
     }
 }
 

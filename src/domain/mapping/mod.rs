@@ -136,3 +136,16 @@ impl SessionMode {
         all.into_iter().find(|mode| mode.as_str() == text)
     }
 }
+
+/// The mapping of a test: team `ENG` and `acme/shop`, but for these fields.
+#[cfg(test)]
+pub fn example(fields: &serde_json::Value) -> Mapping {
+    let mut body = serde_json::json!({
+        "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    let input = Input::read(body).unwrap();
+    input.validate(None, Timestamp::EPOCH).unwrap()
+}

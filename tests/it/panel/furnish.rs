@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_implement::app::Sighted;
@@ -13,7 +14,7 @@ use agent_implement::domain::issue::{FlaggedIssue, IssueRef, Phase, Progress, Re
 use agent_implement::domain::job::{
     Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
 };
-use agent_implement::domain::mapping::{Input, Mapping};
+use agent_implement::domain::mapping::Mapping;
 use agent_implement::domain::reaping::{Badge, Rule};
 use agent_implement::domain::report::{FailureCode, Step, Usage};
 use agent_implement::domain::stage::Stage;
@@ -30,7 +31,7 @@ use serde_json::{Value, json};
 
 use super::words::Words;
 use crate::api::job;
-use crate::world::{Engine, Making, World};
+use crate::world::{Engine, Making, World, mapping_with};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -148,9 +149,9 @@ async fn fill(world: &World, words: &Words) {
     };
     let jobs = history(&issue, &ago);
     let sights = sights(&issue, now);
-    let ledgered: Vec<(IssueRef, Decision)> = sights
+    let ledgered: Vec<(IssueRef, Arc<Decision>)> = sights
         .iter()
-        .map(|one| (one.issue.issue.clone(), one.decision.clone()))
+        .map(|one| (one.issue.issue.clone(), Arc::clone(&one.decision)))
         .collect();
     world.app.sightings.saw(System::A, sights, &[], now);
     world
@@ -216,19 +217,9 @@ fn reaped(ago: &dyn Fn(u64) -> Timestamp, words: &Words) -> [Action; 2] {
     [orphan, leftover]
 }
 
-fn project(body: Value) -> Mapping {
-    let input = Input::read(body).unwrap();
-    input.validate(None, Timestamp::EPOCH).unwrap()
-}
-
 /// The projects of the furnished service.
 fn projects() -> Vec<Mapping> {
-    let with = |body: Value| {
-        let mut whole = json!({"owner": "acme", "defaultBranch": "main"});
-        let body = body.as_object().unwrap().clone();
-        whole.as_object_mut().unwrap().extend(body);
-        project(whole)
-    };
+    let with = |fields: Value| mapping_with(&fields);
     vec![
         with(json!({"teamKey": "SHOP", "repo": "shop", "maxTurns": 80})),
         with(json!({
