@@ -3,10 +3,11 @@
 //! The caller's own git configuration never takes part: what a stand-in host does must not depend
 //! on whose machine it runs.
 
-use std::collections::BTreeMap;
-use std::io::Write;
+use std::collections::{BTreeMap, HashSet};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 
@@ -42,6 +43,49 @@ pub(crate) struct Changed {
     pub added: u64,
     pub removed: u64,
     pub patch: String,
+}
+
+/// A git that is at work holds a lock no longer: it writes a line meanwhile.
+const HELD: Duration = Duration::from_millis(200);
+
+/// Takes away the locks that killed gits left in the repositories beneath a folder, since nobody else does.
+pub(crate) fn unlock(root: &Path) -> anyhow::Result<()> {
+    let held = locks(root);
+    if held.is_empty() {
+        return Ok(());
+    }
+    std::thread::sleep(HELD);
+    for (lock, _) in locks(root).intersection(&held) {
+        match std::fs::remove_file(lock) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {}", lock.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Each with when it was taken. What vanishes under the search is no lock any more.
+fn locks(root: &Path) -> HashSet<(PathBuf, SystemTime)> {
+    let (mut found, mut folders) = (HashSet::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(about) = entry.metadata() else {
+                continue;
+            };
+            if about.is_dir() && entry.file_name() != "objects" {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "lock")
+            {
+                found.extend(about.modified().map(|taken| (path, taken)));
+            }
+        }
+    }
+    found
 }
 
 /// A git that reads no configuration but the repository's.
@@ -388,5 +432,31 @@ mod tests {
         made.join().unwrap();
         let beside = std::fs::read_dir(folder.path().join("acme")).unwrap();
         assert_eq!(beside.count(), 1);
+    }
+
+    #[test]
+    fn a_lock_is_taken_from_the_dead_and_left_to_the_living() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = Git::init(folder.path().join("acme/shop.git"), "main").unwrap();
+        let lock = |name: &str| {
+            let path = git.dir.join(name);
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let of_the_dead = ["HEAD.lock", "refs/heads/main.lock"].map(lock);
+        let of_the_living = lock("config.lock");
+        let renewed = std::thread::spawn({
+            let path = of_the_living.clone();
+            move || {
+                std::thread::sleep(HELD / 4);
+                std::fs::write(path, "at work").unwrap();
+            }
+        });
+        unlock(folder.path()).unwrap();
+        renewed.join().unwrap();
+        assert!(of_the_living.exists() && !of_the_dead.iter().any(|lock| lock.exists()));
+        let files = [("a.txt", Some(&b"a"[..]))];
+        git.commit("main", &files, "First", ("A", "a@example.com"))
+            .unwrap();
     }
 }

@@ -115,6 +115,7 @@ impl GitHub {
             runs_by_hand,
         } = setup;
         std::fs::create_dir_all(dir.join("git"))?;
+        git::unlock(&dir.join("git"))?;
         std::fs::create_dir_all(dir.join("runs"))?;
         let inner = Arc::new(Inner {
             shelf: Shelf::open(dir.join("github.json"))?,
