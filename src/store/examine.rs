@@ -16,10 +16,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, ReadableDatabase, StorageBackend, TableHandle};
+use redb::{Database, DatabaseError, ReadableDatabase, RepairSession, StorageBackend, TableHandle};
 
 use super::{CACHE_BYTES, StoreError};
 
@@ -100,31 +100,62 @@ fn examine_locked(file: &File, mark: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether all that one of the two commits reaches is as it was written.
+/// Whether all that one of the two commits reaches is as it was written, and ours.
 fn check(file: &File, header: &Header, slot: usize, mark: &str) -> Result<(), Fault> {
-    let overlay = Overlay::over(file.try_clone()?, header.alone(slot))?;
-    let opened = catch_unwind(AssertUnwindSafe(|| {
+    if !fits(file, header.alone(slot))? {
+        return Err(Fault::Damaged("a checksum does not fit".to_owned()));
+    }
+    let names = table_names(file, header.counting(slot))?;
+    if names.is_empty() || names.iter().any(|name| name == mark) {
+        return Ok(());
+    }
+    Err(Fault::Foreign)
+}
+
+/// Whether every page that a header leads to fits its checksum.
+fn fits(file: &File, header: [u8; HEADER_BYTES]) -> Result<bool, Fault> {
+    let overlay = Overlay::over(file.try_clone()?, header)?;
+    let fits = Arc::new(AtomicBool::new(true));
+    let told = fits.clone();
+    // Called before each pass of a repair: before the second when a checksum did not fit, before the
+    // third when all did. What comes then would only read everything once more.
+    let judge = move |repair: &mut RepairSession| match repair.progress() {
+        ..0.2 => {}
+        ..0.5 => {
+            told.store(false, Ordering::Release);
+            repair.abort();
+        }
+        _ => repair.abort(),
+    };
+    understood(|| {
+        let opened = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .set_repair_callback(judge)
+            .create_with_backend(overlay);
+        match opened {
+            Ok(_) | Err(DatabaseError::RepairAborted) => Ok(fits.load(Ordering::Acquire)),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+fn table_names(file: &File, header: [u8; HEADER_BYTES]) -> Result<Vec<String>, Fault> {
+    let overlay = Overlay::over(file.try_clone()?, header)?;
+    understood(|| {
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
-            // Called before each pass; before the second only when a checksum did not fit.
-            .set_repair_callback(|repair| {
-                if (0.2..0.5).contains(&repair.progress()) {
-                    repair.abort();
-                }
-            })
             .create_with_backend(overlay)?;
         let tables = db.begin_read()?;
         let names = tables.list_tables()?.map(|table| table.name().to_owned());
-        let names: Vec<String> = names.collect();
-        Ok::<bool, redb::Error>(names.is_empty() || names.iter().any(|name| name == mark))
-    }));
-    match opened {
-        Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) => Err(Fault::Foreign),
+        Ok(names.collect())
+    })
+}
+
+/// What redb makes of a file; it may panic at one that is not its own work.
+fn understood<T>(read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(read)) => Ok(read),
         Ok(Err(redb::Error::Io(error))) => Err(error.into()),
-        Ok(Err(redb::Error::RepairAborted)) => {
-            Err(Fault::Damaged("a checksum does not fit".to_owned()))
-        }
         Ok(Err(error)) => Err(Fault::Damaged(error.to_string())),
         Err(_) => Err(Fault::Damaged("it cannot be made sense of".to_owned())),
     }
@@ -159,12 +190,19 @@ impl Header {
         u64::from_le_bytes(bytes)
     }
 
+    /// The same, with this of the two commits as the one that counts.
+    fn counting(&self, slot: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = self.0;
+        bytes[FLAGS_AT] &= !PRIMARY;
+        bytes[FLAGS_AT] |= u8::try_from(slot).unwrap_or_default();
+        bytes
+    }
+
     /// The same, with one of the two commits only, and none of the shortcuts that trust it: redb then
     /// looks at every page of that commit.
     fn alone(&self, slot: usize) -> [u8; HEADER_BYTES] {
-        let mut bytes = self.0;
-        bytes[FLAGS_AT] &= !(PRIMARY | TWO_PHASE);
-        bytes[FLAGS_AT] |= u8::try_from(slot).unwrap_or_default();
+        let mut bytes = self.counting(slot);
+        bytes[FLAGS_AT] &= !TWO_PHASE;
         let other = SLOT_AT[1 - slot];
         for byte in &mut bytes[other + CHECKSUM_AT.start..other + CHECKSUM_AT.end] {
             *byte = !*byte;
