@@ -25,7 +25,7 @@ export function col(label, look, by, cell) {
 }
 
 /** Longer tables hold only the rows in sight. */
-const ALL_AT_ONCE = 60;
+const ALL_AT_ONCE = 40;
 const SPARE = 8;
 
 /** @type {Map<string, {query: string, chip: string, by: number, down: boolean}>} */
@@ -37,6 +37,8 @@ export const table = (spec) => island("table-part", spec, mount);
 /** @param {HTMLElement} el @param {Spec} first */
 function mount(el, first) {
 	let spec = first;
+	/** @type {number[]} */
+	let counts = [];
 	const kept = KEPT.get(spec.id) ?? { query: "", chip: "", by: -1, down: false };
 	KEPT.set(spec.id, kept);
 	/** @type {any[]} */
@@ -52,6 +54,11 @@ function mount(el, first) {
 			texts.set(row, text);
 		}
 		return text;
+	};
+
+	const take = (next) => {
+		spec = next;
+		counts = (spec.chips ?? []).map(([, test]) => spec.rows.filter(test).length);
 	};
 
 	const choose = () => {
@@ -115,8 +122,8 @@ function mount(el, first) {
 		return h("div", { class: "table-bar" },
 			spec.filter && h("label", { class: "search" }, icon("search"), h("span", { class: "sr" }, `Filter ${spec.label}`),
 				h("input", { type: "search", placeholder: "Filter", value: kept.query, oninput: typed, spellcheck: "false", autocomplete: "off", "data-filter": "" })),
-			spec.chips && h("div", { class: "chips", role: "group", "aria-label": "Filters" }, spec.chips.map(([name, test]) =>
-				h("button", { class: "chip", "aria-pressed": String(kept.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, spec.rows.filter(test).length)))),
+			spec.chips && h("div", { class: "chips", role: "group", "aria-label": "Filters" }, spec.chips.map(([name], at) =>
+				h("button", { class: "chip", "aria-pressed": String(kept.chip === name), onclick: pick(name) }, name, h("span", { class: "num" }, counts[at])))),
 			h("span", { class: "note num", role: "status" }, shown.length === spec.rows.length ? String(shown.length) : `${shown.length} of ${spec.rows.length}`));
 	};
 
@@ -165,10 +172,11 @@ function mount(el, first) {
 		scrolled();
 	};
 	addEventListener("resize", resized, { passive: true });
+	take(first);
 	again();
 	if (shown.length > ALL_AT_ONCE) draw();
 	return (next) => {
-		spec = next;
+		take(next);
 		again();
 	};
 }
