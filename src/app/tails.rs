@@ -6,88 +6,136 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::domain::ids::JobId;
 
+/// What is kept is in blocks of one size: tails come and go all day, and what one leaves, another must
+/// fit into.
+const BLOCK: usize = 1 << 10;
+
 /// Most bytes that are kept of one run.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Most bytes that all of them take. Beyond it the longest tail is cut in half, so that many runs that
-/// speak at a time keep a shorter end each, and none loses its own to the others.
+/// Most bytes that all of them take. Beyond it the longest tail gives up its beginning, so that many runs
+/// that speak at a time keep a shorter end each, and none loses its own to the others.
 const MAX_ALL_BYTES: usize = 2 << 20;
-
-/// By how much does a tail grow or shrink? Tails come and go all day: what one leaves, another must
-/// fit into.
-const STEP: usize = 4 << 10;
 
 /// Of how many runs is the end kept? The one that was silent the longest goes first.
 const MAX_RUNS: usize = 512;
 
-const _: () = assert!(MAX_RUNS * STEP <= MAX_ALL_BYTES, "each run may keep a step");
+const _: () = assert!(
+    MAX_RUNS * 4 * BLOCK <= MAX_ALL_BYTES,
+    "each run may keep some lines"
+);
 
 /// The ends of the latest logs, the last to speak at the back.
 #[derive(Default)]
-pub struct Tails(Mutex<VecDeque<(JobId, String)>>);
+pub struct Tails(Mutex<VecDeque<Tail>>);
+
+struct Tail {
+    job: JobId,
+    /// All but the last are full.
+    blocks: VecDeque<Vec<u8>>,
+    /// Whether something came before the first block.
+    is_cut: bool,
+}
 
 impl Tails {
     /// Adds lines, which are free of secrets already.
     pub fn add(&self, job: &JobId, lines: &str) {
-        let mut tails = self.lock();
-        let known = tails.iter().position(|(id, _)| id == job);
-        let mut tail = known
-            .and_then(|at| tails.remove(at))
-            .map_or_else(String::new, |(_, tail)| tail);
-        // Growing by itself it would take twice what it holds.
-        let wanted = (tail.len() + lines.len() + 1).next_multiple_of(STEP);
-        tail.reserve_exact(wanted - tail.len());
-        tail.push_str(lines);
-        if !tail.ends_with('\n') {
-            tail.push('\n');
+        if lines.is_empty() {
+            return;
         }
-        shorten(&mut tail, MAX_BYTES);
-        tails.push_back((job.clone(), tail));
+        let mut tails = self.lock();
+        let known = tails.iter().position(|tail| tail.job == *job);
+        let tail = known.and_then(|at| tails.remove(at));
+        tails.push_back(tail.unwrap_or_else(|| Tail::new(job)));
         let surplus = tails.len().saturating_sub(MAX_RUNS);
         tails.drain(..surplus);
-        make_room(&mut tails);
+        write(&mut tails, lines.as_bytes());
+        if !lines.ends_with('\n') {
+            write(&mut tails, b"\n");
+        }
     }
 
     /// What a run said last; None when it said nothing, or too long ago.
     pub fn of(&self, job: &JobId) -> Option<String> {
         let tails = self.lock();
-        tails
-            .iter()
-            .find(|(id, _)| id == job)
-            .map(|(_, tail)| tail.clone())
+        tails.iter().find(|tail| tail.job == *job).map(Tail::text)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(JobId, String)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Tail>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn make_room(tails: &mut VecDeque<(JobId, String)>) {
-    let mut taken: usize = tails.iter().map(|(_, tail)| tail.capacity()).sum();
-    while taken > MAX_ALL_BYTES {
-        let longest = tails.iter_mut().max_by_key(|(_, tail)| tail.capacity());
-        let Some((_, tail)) = longest else {
-            return;
+impl Tail {
+    fn new(job: &JobId) -> Self {
+        Self {
+            job: job.clone(),
+            blocks: VecDeque::new(),
+            is_cut: false,
+        }
+    }
+
+    /// Whole lines; of a single long one, characters.
+    fn text(&self) -> String {
+        let blocks: Vec<&[u8]> = self.blocks.iter().map(Vec::as_slice).collect();
+        let bytes = blocks.concat();
+        let line = bytes.iter().position(|byte| *byte == b'\n');
+        let line = line.map(|end| end + 1).filter(|at| *at < bytes.len());
+        let character = || bytes.iter().position(|byte| !is_inside(*byte));
+        let from = match self.is_cut {
+            true => line.or_else(character).unwrap_or_default(),
+            false => 0,
         };
-        let before = tail.capacity();
-        shorten(tail, before / 2);
-        tail.shrink_to(tail.len().next_multiple_of(STEP));
-        taken -= before - tail.capacity();
+        String::from_utf8_lossy(&bytes[from..]).into_owned()
+    }
+
+    fn give(&mut self) -> Option<Vec<u8>> {
+        let mut block = self.blocks.pop_front()?;
+        block.clear();
+        self.is_cut = true;
+        Some(block)
     }
 }
 
-/// Cuts whole lines off the beginning, down to so many bytes; of a single long one, characters.
-fn shorten(tail: &mut String, most: usize) {
-    let surplus = tail.len().saturating_sub(most);
-    if surplus == 0 {
-        return;
+/// Whether a byte is the inside of a character in UTF-8.
+fn is_inside(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}
+
+/// Adds to the last tail.
+fn write(tails: &mut VecDeque<Tail>, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let last = tails.back_mut().and_then(|tail| tail.blocks.back_mut());
+        if let Some(block) = last.filter(|block| block.len() < BLOCK) {
+            let room = bytes.len().min(BLOCK - block.len());
+            let (now, later) = bytes.split_at(room);
+            block.extend_from_slice(now);
+            bytes = later;
+        } else {
+            let block = free_block(tails);
+            let Some(tail) = tails.back_mut() else {
+                return;
+            };
+            tail.blocks.push_back(block);
+        }
     }
-    let from = (surplus..=tail.len())
-        .find(|at| tail.is_char_boundary(*at))
-        .unwrap_or(tail.len());
-    let line = tail[from..].find('\n').map(|end| from + end + 1);
-    let cut = line.filter(|at| *at < tail.len()).unwrap_or(from);
-    tail.drain(..cut);
+}
+
+/// An empty block for the last tail.
+fn free_block(tails: &mut VecDeque<Tail>) -> Vec<u8> {
+    let taken: usize = tails.iter().map(|tail| tail.blocks.len()).sum();
+    let giver = match tails.back_mut() {
+        Some(own) if own.blocks.len() * BLOCK >= MAX_BYTES => Some(own),
+        // Of those that are as long, the one that was silent the longest.
+        _ if taken * BLOCK >= MAX_ALL_BYTES => {
+            let tails = tails.iter_mut().rev();
+            tails.max_by_key(|tail| tail.blocks.len())
+        }
+        _ => None,
+    };
+    giver
+        .and_then(Tail::give)
+        .unwrap_or_else(|| Vec::with_capacity(BLOCK))
 }
 
 #[cfg(test)]
@@ -99,6 +147,10 @@ mod tests {
         let tails = Tails::default();
         let job = JobId::from("j");
         assert_eq!(tails.of(&job), None);
+        tails.add(&job, "");
+        assert_eq!(tails.of(&job), None);
+        tails.add(&job, "first\nlast\n");
+        assert_eq!(tails.of(&job).as_deref(), Some("first\nlast\n"));
         for n in 0..10_000 {
             tails.add(&job, &format!("line {n} ä"));
         }
