@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
+use super::packed::Packed;
 use super::stage::Stage;
 use super::time::Timestamp;
 
@@ -84,7 +85,7 @@ pub struct FlaggedIssue {
     /// 1 is most urgent; an issue without priority sorts last.
     pub priority: u8,
     pub created_at: Timestamp,
-    pub description: String,
+    pub description: Packed,
     pub state_name: String,
     pub progress: Progress,
     pub open_blockers: Vec<OpenBlocker>,
@@ -95,7 +96,7 @@ impl FlaggedIssue {
     /// Lets go of what only a run of it needs. Of thousands that wait, that is most of the memory.
     pub fn without_brief(self) -> Self {
         Self {
-            description: String::new(),
+            description: Packed::default(),
             related: Related::default(),
             ..self
         }

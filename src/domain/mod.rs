@@ -35,6 +35,7 @@ pub mod caps;
 pub mod feedback;
 pub mod image;
 pub mod number;
+pub mod packed;
 pub mod reviewers;
 pub mod secret;
 pub mod secrets;

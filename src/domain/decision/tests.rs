@@ -1,6 +1,7 @@
 use super::*;
 use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
 use crate::domain::mapping;
+use crate::domain::packed::Packed;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -25,7 +26,7 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         stage,
         priority: 3,
         created_at: Timestamp::from_millis(u64::from(number)),
-        description: String::new(),
+        description: Packed::default(),
         state_name: "Todo".into(),
         progress: Progress::Unstarted,
         open_blockers: vec![],

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::domain::issue::{FlaggedIssue, Snapshot};
 use crate::domain::mapping::{Mapping, Ticketing};
+use crate::domain::packed::{Packed, pack};
 use crate::domain::stage::Stage;
 use crate::wire::{Method, VendorError};
 
@@ -158,25 +159,22 @@ impl Scope<'_> {
         written: &[u64],
     ) -> Result<Vec<FlaggedIssue>, VendorError> {
         let narrow = jql::flagged(self.clause, self.status);
-        let found = match self.pages(jira, &narrow, written).await {
+        match self.pages(jira, &narrow, site, written).await {
             Err(error) if error.status() == Some(400) => {
                 let wide = jql::marked(self.clause, self.status);
-                self.pages(jira, &wide, written).await?
+                self.pages(jira, &wide, site, written).await
             }
-            found => found?,
-        };
-        let flagged = found
-            .into_iter()
-            .filter_map(|issue| self.translate(issue, site));
-        Ok(flagged.collect())
+            found => found,
+        }
     }
 
     async fn pages(
         &self,
         jira: &Jira,
         query: &str,
+        site: &str,
         written: &[u64],
-    ) -> Result<Vec<Issue>, VendorError> {
+    ) -> Result<Vec<FlaggedIssue>, VendorError> {
         let mut found = Vec::new();
         let mut body = json!({
             "jql": query,
@@ -189,7 +187,7 @@ impl Scope<'_> {
         for _ in 0..MAX_PAGES {
             let request = jira.request(ACTION, Method::POST, "/search/jql");
             let page: Page = jira.wire.send(&request.json(&body).safe()).await?.json()?;
-            found.extend(page.issues);
+            found.extend(self.flagged(&page.issues, site));
             match page.next_page_token {
                 Some(token) if !page.is_last => body["nextPageToken"] = token.into(),
                 _ => break,
@@ -198,8 +196,18 @@ impl Scope<'_> {
         Ok(found)
     }
 
-    /// None when the issue needs no look, or is for no repository of these mappings.
-    fn translate(&self, issue: Issue, site: &str) -> Option<FlaggedIssue> {
+    fn flagged(&self, page: &[Issue], site: &str) -> Vec<FlaggedIssue> {
+        let look = |issue: &Issue| Some((self.translate(issue, site)?, issue.fields.text()));
+        let (mut flagged, texts): (Vec<_>, Vec<_>) = page.iter().filter_map(look).unzip();
+        for (issue, description) in flagged.iter_mut().zip(pack(&texts)) {
+            issue.description = description;
+        }
+        flagged
+    }
+
+    /// Without its description. None when the issue needs no look, or is for no repository of these
+    /// mappings.
+    fn translate(&self, issue: &Issue, site: &str) -> Option<FlaggedIssue> {
         let fields = &issue.fields;
         let status = fields.values_of(self.status);
         let stage = status.iter().find_map(|value| Stage::from_status(value))?;
@@ -215,7 +223,7 @@ impl Scope<'_> {
             stage,
             priority: priority(fields.priority.as_ref()),
             created_at: fields.created,
-            description: fields.text(),
+            description: Packed::default(),
             progress: fields.status.progress(),
             state_name: fields.status.name.clone(),
             open_blockers: fields.open_blockers(),

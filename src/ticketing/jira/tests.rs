@@ -183,7 +183,7 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
             "relates to OPS-4: s (S)"
         ]
     );
-    assert_eq!((first.priority, first.description.as_str()), (2, "Please."));
+    assert_eq!((first.priority, &*first.description), (2, "Please."));
     assert_eq!(first.created_at.to_string(), "2026-11-21T01:00:00.000Z");
     assert_eq!(first.issue.url, "https://site.test/browse/OPS-2");
     assert_eq!(first.issue.marker_field.as_deref(), Some("customfield_50"));

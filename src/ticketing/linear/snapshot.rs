@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::domain::ids::{IssueId, IssueKey, TeamKey};
 use crate::domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, System};
+use crate::domain::packed::{Packed, pack};
 use crate::domain::stage::{ALL_LABELS, Stage};
 use crate::domain::time::Timestamp;
 use crate::wire::VendorError;
@@ -59,28 +60,37 @@ const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
 
 /// Every open issue that carries the trigger or a mark of progress.
 pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorError> {
-    let mut found = Vec::new();
+    let (mut found, mut unfinished) = (Vec::new(), Vec::new());
+    // An issue may move to a later page while we turn pages.
+    let mut seen = HashSet::new();
     let mut after: Option<String> = None;
     let mut page_size = PAGE_SIZE;
     for _ in 0..MAX_PAGES {
-        let page = match page(linear, page_size, after.as_deref()).await {
+        let mut page = match page(linear, page_size, after.as_deref()).await {
             Err(error) if is_too_complex(&error) && page_size > SMALLEST_PAGE => {
                 page_size /= 2;
                 continue;
             }
             page => page?,
         };
-        found.extend(page.nodes);
+        let texts = page.nodes.iter_mut().map(Issue::take_description);
+        let texts: Vec<String> = texts.collect();
+        let described = page.nodes.into_iter().zip(pack(&texts));
+        for (issue, description) in described.filter(|(issue, _)| seen.insert(issue.id.clone())) {
+            match issue.around.inverse_relations.page_info.next() {
+                Some(_) => unfinished.push((issue, description)),
+                None => found.extend(issue.translate(description)),
+            }
+        }
         after = page.page_info.next();
         if after.is_none() {
             break;
         }
     }
-    complete_relations(linear, &mut found).await?;
-    // An issue may move to a later page while we turn pages.
-    let mut seen = HashSet::new();
-    found.retain(|issue| seen.insert(issue.id.clone()));
-    Ok(found.into_iter().filter_map(Issue::translate).collect())
+    complete_relations(linear, &mut unfinished).await?;
+    let finished = unfinished.into_iter();
+    let finished = finished.filter_map(|(issue, description)| issue.translate(description));
+    Ok(finished.chain(found).collect())
 }
 
 async fn page(
@@ -104,11 +114,14 @@ async fn page(
 }
 
 /// Reads the relations that did not fit into the page, many issues in one request.
-async fn complete_relations(linear: &Linear, issues: &mut [Issue]) -> Result<(), VendorError> {
+async fn complete_relations(
+    linear: &Linear,
+    issues: &mut [(Issue, Packed)],
+) -> Result<(), VendorError> {
     for _ in 0..MAX_PAGES {
         let mut open: Vec<(&mut Issue, String)> = issues
             .iter_mut()
-            .filter_map(|issue| {
+            .filter_map(|(issue, _)| {
                 let next = issue.around.inverse_relations.page_info.next()?;
                 Some((issue, next))
             })
@@ -273,8 +286,12 @@ impl Other {
 }
 
 impl Issue {
+    fn take_description(&mut self) -> String {
+        self.description.take().unwrap_or_default()
+    }
+
     /// None when no label of ours is on it, which a page in motion can show.
-    fn translate(self) -> Option<FlaggedIssue> {
+    fn translate(self, description: Packed) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
         let stage = Stage::from_labels(labels)?;
         Some(FlaggedIssue {
@@ -292,7 +309,7 @@ impl Issue {
             },
             team: TeamKey::new(self.team.key),
             created_at: self.created_at,
-            description: self.description.unwrap_or_default(),
+            description,
             progress: self.state.progress(),
             state_name: self.state.name,
         })

@@ -15,6 +15,7 @@ use agent_implement::domain::job::{
     Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
 };
 use agent_implement::domain::mapping::Mapping;
+use agent_implement::domain::packed::Packed;
 use agent_implement::domain::reaping::{Badge, Rule};
 use agent_implement::domain::report::{FailureCode, Step, Usage};
 use agent_implement::domain::stage::Stage;
@@ -441,7 +442,7 @@ pub fn sighted(
         stage,
         priority: 2,
         created_at: at,
-        description: String::new(),
+        description: Packed::default(),
         state_name: "In Progress".into(),
         progress: Progress::Started,
         open_blockers: Vec::new(),
