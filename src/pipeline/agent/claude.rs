@@ -111,6 +111,9 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
+/// Before what the program tells its own makers about an end in the middle of something.
+const NOTE: &str = "[ede_diagnostic]";
+
 /// Reads one run of the program.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -237,7 +240,14 @@ impl Reader {
             (subtype, _) if result.errors.is_empty() => {
                 Err(Fault::Other(subtype.replace('_', " ")))
             }
-            _ => Err(Fault::Other(result.errors.join("; "))),
+            _ => {
+                let told = result.errors.iter().map(String::as_str);
+                let told: Vec<&str> = told.filter(|error| !error.starts_with(NOTE)).collect();
+                Err(match told.is_empty() {
+                    true => Fault::without_result(),
+                    false => Fault::Other(told.join("; ")),
+                })
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) fn judge(
         Some(Ok(_)) if exit != 0 => Fault::Other("it ended badly after its result".to_owned()),
         Some(Ok(answer)) => return Ok(answer),
         Some(Err(fault)) => fault,
-        None if words.is_empty() => Fault::Other("it ended without a result".to_owned()),
+        None if words.is_empty() => Fault::without_result(),
         None => Fault::Other(words.to_owned()),
     };
     let retry_at = match &fault {

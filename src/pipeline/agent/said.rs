@@ -51,6 +51,10 @@ impl Fault {
         Fault::Provider("the provider does not accept the model credentials".to_owned())
     }
 
+    pub(super) fn without_result() -> Self {
+        Fault::Other("it ended without a result".to_owned())
+    }
+
     /// What we were allowed to use is used up. Until when is not always told; without that there is
     /// nothing to wait for.
     pub(super) fn limited(words: &str, until: Option<Timestamp>) -> Self {

@@ -149,6 +149,14 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             )),
         ),
         (
+            "interrupted.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended without a result",
+            )),
+        ),
+        (
             "max-budget.jsonl",
             "exit 1",
             Err((
