@@ -194,7 +194,7 @@ fn show(
             let known = before.get(&issue.issue.id).map(|known| &known.decision);
             let known = known.filter(|known| decision.repeats(known)).cloned();
             Sighted {
-                issue: issue.clone(),
+                issue: to_look_at(issue, decision),
                 decision: known.unwrap_or_else(|| Arc::new(decision.clone())),
             }
         });
@@ -206,6 +206,14 @@ fn show(
         }
     }
     decided
+}
+
+/// What a run needs is the run's alone: a description would keep those of its whole page.
+fn to_look_at(issue: &Shared, decision: &Decision) -> Shared {
+    match decision.outcome {
+        Outcome::Dispatched => Arc::new(FlaggedIssue::clone(issue).without_brief()),
+        _ => issue.clone(),
+    }
 }
 
 /// What does not run now is kept without what a run would need.

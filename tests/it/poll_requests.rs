@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_implement::app::Sighted;
+use agent_implement::domain::decision::Outcome;
 use agent_implement::domain::issue::System;
 use agent_implement::domain::mapping::Mapping;
+use agent_implement::domain::packed::Packed;
 use agent_implement::flow;
 use agent_implement::sandbox::{LoggedRequest, Vendor};
 use agent_implement::store::mappings;
@@ -97,6 +99,8 @@ async fn what_looks_as_it_did_is_kept_in_memory_once() {
         let issue = linear.issue(key).title("Do it").blocked_by("ENG-9");
         issue.add_label("Agent-Implement");
     }
+    let free = linear.issue("ENG-3").title("Do it").describe("Much to do");
+    free.add_label("Agent-Implement");
     let sight = async || {
         flow::poll::once(&world.app).await.unwrap();
         world.app.sightings.all()[&System::A].issues.clone()
@@ -112,6 +116,9 @@ async fn what_looks_as_it_did_is_kept_in_memory_once() {
     let (one, still) = (of(&before, "ENG-1"), of(&after, "ENG-1"));
     assert!(Arc::ptr_eq(&one.issue, &still.issue));
     assert!(Arc::ptr_eq(&one.decision, &still.decision));
+    let dispatched = of(&before, "ENG-3");
+    assert_eq!(dispatched.decision.outcome, Outcome::Dispatched);
+    assert_eq!(dispatched.issue.description, Packed::default());
     assert_eq!(of(&before, "ENG-2").issue.issue.title, "Do it");
     assert_eq!(of(&after, "ENG-2").issue.issue.title, "Do it well");
     world.stop().await;
