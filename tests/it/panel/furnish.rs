@@ -28,7 +28,7 @@ use agent_implement::store::{
     StoreResult, WriteTx, audit, dedup, jobs, ledger, outbox, parked, reaper, steps,
 };
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::words::Words;
 use crate::api::job;
@@ -220,16 +220,15 @@ fn reaped(ago: &dyn Fn(u64) -> Timestamp, words: &Words) -> [Action; 2] {
 
 /// The projects of the furnished service.
 fn projects() -> Vec<Mapping> {
-    let with = |fields: Value| mapping_with(&fields);
     vec![
-        with(json!({"teamKey": "SHOP", "repo": "shop", "maxTurns": 80})),
-        with(json!({
+        mapping_with(&json!({"teamKey": "SHOP", "repo": "shop", "maxTurns": 80})),
+        mapping_with(&json!({
             "teamKey": "PAY", "repo": "payments", "provider": "cloud", "cloudRegion": "eu-central-1",
             "planningEnabled": true, "planningWorkflowFile": "agent-plan.yml", "maxInProgressAiIssues": 5,
         })),
         Mapping {
             paused: true,
-            ..with(json!({
+            ..mapping_with(&json!({
                 "teamKey": "OPS", "repo": "infrastructure", "executionMode": "vm-machines",
                 "ticketingProvider": "B",
                 "ticketingConfig": {"kind": "B", "jql": "project = OPS", "repoFieldValue": "infrastructure"},
