@@ -86,7 +86,7 @@ function mount(el, first) {
 		const long = shown.length > ALL_AT_ONCE;
 		[from, until] = long ? look() : [0, shown.length];
 		const gap = (key, rows) =>
-			rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style: { height: `${rows * height}px` } }, h("td", { colspan: spec.columns.length + 1 }));
+			rows > 0 && h("tr", { class: "gap", key, "aria-hidden": "true", style: { height: `${rows * height}px` } }, h("td"));
 		render(el, bar(), shown.length || spec.rows.length
 			? h("table", { class: "table", "aria-label": spec.label, "aria-rowcount": shown.length + 1 },
 				h("thead", {}, h("tr", {}, spec.columns.map(head), spec.actions && h("th", { class: "c-actions" }, h("span", { class: "sr" }, "Actions")))),

@@ -122,6 +122,16 @@ async fn five_thousand_issues_and_five_hundred_runs_are_no_burden() {
     let shown = browser.js(rows).await;
     assert_eq!(shown[0], json!("5001"));
     assert!(shown[1].as_u64().unwrap() < 100, "{shown}");
+    // What stands for the rows out of sight makes no column of its own, whatever the width shows of the others.
+    let left_over = "const right = (el) => el.getBoundingClientRect().right; \
+                     const cells = [...document.querySelector('tbody tr[aria-rowindex]').children]; \
+                     return Math.round(right(document.querySelector('table')) - Math.max(...cells.map(right)))";
+    for width in [1440, 768, 360] {
+        browser.resize(width).await;
+        let pixels = browser.js(left_over).await.as_i64().unwrap();
+        assert!(pixels.abs() <= 2, "{pixels} at {width}");
+    }
+    browser.resize(1440).await;
     for (from, to) in [("", "s"), ("s", "shop-23"), ("zzz", "")] {
         let typed = least(&browser, &filter(from), &filter(to)).await;
         assert!(typed <= AT_ONCE, "{to:?} is {typed} ms of work");
