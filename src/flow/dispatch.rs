@@ -110,8 +110,8 @@ pub fn reserve(
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
     let (issue, config) = (&plan.issue.issue, &app.config);
-    let Some(mapping) = mappings::get(tx, &plan.issue.team)?.filter(|mapping| !mapping.paused)
-    else {
+    let takes_it = |mapping: &Mapping| mapping.system() == issue.system && !mapping.paused;
+    let Some(mapping) = mappings::get(tx, &plan.issue.team)?.filter(takes_it) else {
         return Ok(None);
     };
     let earlier = of_issue(tx, &issue.id)?;

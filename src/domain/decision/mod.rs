@@ -137,6 +137,15 @@ pub struct View {
     pub model_limited: BTreeMap<TeamKey, Timestamp>,
 }
 
+impl View {
+    /// The mapping that an issue runs by: its team's, in its own system. Both systems may have a
+    /// team of one key, and a mapping belongs to one of them.
+    fn mapping_of(&self, issue: &FlaggedIssue) -> Option<&Mapping> {
+        let mapping = self.mappings.get(&issue.team);
+        mapping.filter(|mapping| mapping.system() == issue.issue.system)
+    }
+}
+
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
 /// does not matter.
 pub fn decide(
@@ -215,10 +224,8 @@ impl Verdict {
 
 fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
     let (id, team) = (&issue.issue.id, &issue.team);
-    let planning = view
-        .mappings
-        .get(team)
-        .is_some_and(|mapping| mapping.planning_enabled);
+    let mapping = view.mapping_of(issue);
+    let planning = mapping.is_some_and(|mapping| mapping.planning_enabled);
     if view.active.contains_key(id) || view.on_pulls.contains(id) {
         return Verdict::rest(Outcome::InProgress, "A run is in progress.");
     }
@@ -226,7 +233,7 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
         return at_rest(issue.stage);
     };
     let wait = |reason, message| Verdict::wait(reason, Some(phase), message);
-    let Some(mapping) = view.mappings.get(team) else {
+    let Some(mapping) = mapping else {
         return wait(
             Reason::NoMapping,
             format!("No mapping for team {team}. Add one in Projects."),
@@ -323,6 +330,7 @@ impl Slots {
     fn count<'i>(view: &View, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
         let marked = issues
             .filter(|issue| issue.stage.is_in_progress())
+            .filter(|issue| view.mapping_of(issue).is_some())
             .filter(|issue| !view.active.contains_key(&issue.issue.id))
             .map(|issue| &issue.team);
         let mut taken = BTreeMap::new();

@@ -303,3 +303,38 @@ proptest! {
         prop_assert_eq!(decide(&view, shuffled, Timestamp::EPOCH), decided);
     }
 }
+
+#[test]
+fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
+    let of_jira = Mapping {
+        ticketing: mapping::Ticketing::B {
+            jql: "project = ENG".into(),
+            repo_field_value: "shop".into(),
+            status_field_override: None,
+            repo_field_override: None,
+        },
+        ..mapping("ENG", 1)
+    };
+    let view = View {
+        mappings: BTreeMap::from([("ENG".into(), of_jira)]),
+        ..View::default()
+    };
+    let in_jira = |number| {
+        let mut issue = issue(number, Stage::Triggered);
+        issue.issue.system = System::B;
+        issue
+    };
+    let issues = [
+        issue(1, Stage::Implementing),
+        issue(2, Stage::Triggered),
+        in_jira(3),
+    ];
+    let outcomes: Vec<_> = said(&view, &issues).into_iter().map(|row| row.2).collect();
+    assert_eq!(outcomes, [None, Some(Reason::NoMapping), None]);
+    assert!(
+        said(&view, &issues)
+            .iter()
+            .any(|row| row.1 == Outcome::Dispatched)
+    );
+    assert!(in_progress(&view, issues.iter()).is_empty());
+}
