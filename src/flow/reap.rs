@@ -288,15 +288,11 @@ pub async fn destroy_session(
         commit::tell(&told.await?, now);
         return Ok(waited(app, id, owed_before, patience).await);
     }
-    let sweep = match look(app).await {
-        Sweep {
-            failure: Some(why), ..
-        } => return Ok(Taken::NotYet(why)),
-        sweep => sweep,
-    };
-    let mut machines = sweep.machines.into_iter();
-    let Some(machine) = machines.find(|machine| machine.id == id) else {
-        return Ok(Taken::Down);
+    let Sweep {
+        machines, failure, ..
+    } = look(app).await;
+    let Some(machine) = machines.into_iter().find(|machine| machine.id == id) else {
+        return Ok(failure.map_or(Taken::Down, Taken::NotYet));
     };
     let deed = by.did(Did::SessionDestroyed, id);
     let deed = deed.told(told(

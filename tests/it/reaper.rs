@@ -310,6 +310,11 @@ async fn an_operator_sees_sessions_and_destroys_them() {
     assert!(told["error"].is_string(), "{told}");
     let (status, told) = world.ask(Method::GET, "/api/sessions", None).await;
     assert_eq!(status, 500, "{told}");
+    assert_eq!(
+        delete("c-orphan").await,
+        destroyed,
+        "the other host is there"
+    );
     world.town.faults(Vendor::Fly).outage(false);
     world.wait(10 * MINUTE);
     assert_eq!(delete(&id).await, destroyed);
