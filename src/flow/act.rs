@@ -18,7 +18,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::{Cause, Event};
 use crate::keys::run_token::Audience;
 use crate::runners::ci;
-use crate::scm::{DispatchError, GitHub, NewCommit, NewPull, RunLog};
+use crate::scm::{DispatchError, GitHub, LOG_READ_WITHIN, NewCommit, NewPull, RunLog};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
 use crate::ticketing::{Account, Tried};
@@ -30,9 +30,6 @@ use super::{dispatch, image};
 
 mod session;
 mod unseen;
-
-/// How long after a job's end may its log take to be there before we do without it?
-const LOG_APPEARS_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// What came of a try.
 #[derive(Debug)]
@@ -57,10 +54,12 @@ pub(super) struct Failure {
 }
 
 impl From<VendorError> for Failure {
+    /// A credential that a vendor no longer takes is renewed by an operator; what is owed waits for
+    /// that as long as it waits for a vendor that is down.
     fn from(error: VendorError) -> Self {
         Self {
             error: error.to_string(),
-            cause: if error.is_permanent() {
+            cause: if error.is_permanent() && !error.is_unauthorized() {
                 Cause::Lasting
             } else {
                 Cause::Passing
@@ -221,6 +220,11 @@ async fn start_run(
             });
             Ok(Acted::Told(id.clone(), Event::Started { run }))
         }
+        // Some hosts take a dispatch that they answer with a limit.
+        Err(DispatchError::Vendor(error)) if error.is_limited() => Err(Failure {
+            unsure: true,
+            ..error.into()
+        }),
         Err(DispatchError::Vendor(error)) if !error.is_permanent() => Err(error.into()),
         Err(refused) => Ok(Acted::Told(
             id.clone(),
@@ -345,9 +349,11 @@ async fn log_excerpt(
     run: &RunHandle,
     label: LogLabel,
 ) -> Result<Acted, Failure> {
+    // The ticket's next run waits behind this comment.
+    let waited = app.now().since(errand.pushed_at);
     let read = match run {
         RunHandle::Ci { id, .. } => github(app)?
-            .log_excerpt(repo, *id)
+            .log_excerpt(repo, *id, waited)
             .await
             .map_err(Failure::from),
         RunHandle::Machine { .. } | RunHandle::Container { .. } => session::log(app, run).await,
@@ -363,10 +369,7 @@ async fn log_excerpt(
                     (why.to_owned(), Failure::passing(why))
                 }
             };
-            // The ticket's next run waits behind this comment.
-            let waited = app.now().since(errand.pushed_at);
-            let gone = failure.cause == Cause::Lasting || waited >= LOG_APPEARS_WITHIN;
-            return if gone {
+            return if failure.cause == Cause::Lasting || waited >= LOG_READ_WITHIN {
                 Ok(Acted::Gone(why))
             } else {
                 Err(failure)

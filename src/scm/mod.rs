@@ -7,7 +7,7 @@ mod github;
 pub mod webhook;
 
 pub use github::{
-    CheckRun, Conversation, Credentials, DispatchError, FolderEntry, GitHub, NewCommit, NewPull,
-    OpenPull, Permission, PrComment, Pull, PullState, RepoFile, RepoPurpose, RepoToken, Review,
-    ReviewThread, RunLog, RunRef, Spoken, TreeContent, TreeFile, WorkflowRun,
+    CheckRun, Conversation, Credentials, DispatchError, FolderEntry, GitHub, LOG_READ_WITHIN,
+    NewCommit, NewPull, OpenPull, Permission, PrComment, Pull, PullState, RepoFile, RepoPurpose,
+    RepoToken, Review, ReviewThread, RunLog, RunRef, Spoken, TreeContent, TreeFile, WorkflowRun,
 };

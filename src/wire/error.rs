@@ -71,6 +71,11 @@ impl VendorError {
         }
     }
 
+    /// Whether the vendor does not know us: an operator's doing, and an operator's to mend.
+    pub fn is_unauthorized(&self) -> bool {
+        self.status() == Some(401)
+    }
+
     /// Whether the thing is gone, archived or hidden from us.
     pub fn is_not_found(&self) -> bool {
         matches!(self.status(), Some(404 | 410))

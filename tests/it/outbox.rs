@@ -126,6 +126,30 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
+    let world = World::by_hand([mapping()]).await;
+    world.flag("ENG-1", "Add the feature");
+    world.turn().await;
+    let body = "Told in the end.".to_owned();
+    let issue = issue(&world);
+    push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    let linear = world.town.faults(Vendor::Linear);
+    linear.next_on("Told in the end.", Fault::Status(401));
+    deliver(&world).await;
+    assert_eq!(owed(&world, "dead").await, [] as [Value; 0]);
+    let waiting = owed(&world, "pending").await;
+    assert_eq!(waiting[0]["attempts"].as_u64(), Some(1), "{waiting:?}");
+    world.wait(Duration::from_secs(60));
+    deliver(&world).await;
+    assert!(
+        world
+            .comments("ENG-1")
+            .contains(&"Told in the end.".to_owned())
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
     let world = World::by_hand([mapping()]).await;
     let github = world.town.faults(Vendor::GitHub);

@@ -34,14 +34,7 @@ impl GitHub {
             Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
                 Err(self.inner.wire.limited(&response))
             }
-            Some(error) => {
-                let status = match error.kind.as_deref() {
-                    Some("NOT_FOUND") => 404,
-                    Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => 403,
-                    _ => 422,
-                };
-                Err(response.refusal(status, &error.message))
-            }
+            Some(error) => Err(response.refusal(error.status(), &error.message)),
         }
     }
 }
@@ -59,4 +52,24 @@ struct GraphQlError {
     #[serde(rename = "type")]
     kind: Option<String>,
     message: String,
+    #[serde(default)]
+    extensions: Extensions,
+}
+
+#[derive(Default, Deserialize)]
+struct Extensions {
+    code: Option<String>,
+}
+
+impl GraphQlError {
+    /// The HTTP status that says the same. An error that names no kind is the host's own: it gave
+    /// up while it worked on the question.
+    fn status(&self) -> u16 {
+        match (self.kind.as_deref(), &self.extensions.code) {
+            (Some("NOT_FOUND"), _) => 404,
+            (Some("FORBIDDEN" | "INSUFFICIENT_SCOPES"), _) => 403,
+            (Some("INTERNAL" | "SERVICE_UNAVAILABLE"), _) | (None, None) => 502,
+            _ => 422,
+        }
+    }
 }

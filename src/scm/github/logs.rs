@@ -1,10 +1,12 @@
 //! The end of a workflow run's log, for people to read.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::Repo;
 use crate::domain::time::Timestamp;
-use crate::wire::{Request, VendorError};
+use crate::wire::{ErrorKind, Request, VendorError};
 
 use super::GitHub;
 use super::runs::COMPLETED;
@@ -12,6 +14,12 @@ use super::runs::COMPLETED;
 /// How much of a failed job's log do we show?
 const EXCERPT_LINES: usize = 60;
 const EXCERPT_BYTES: usize = 6_000;
+
+/// How long after its job's end may a log take to be written? It is not found before.
+const LOG_WRITTEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long is a log asked for before its run is told of without it?
+pub const LOG_READ_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 /// What a run's log has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +31,29 @@ pub enum RunLog {
     Excerpt(String),
 }
 
+fn may_appear(error: &VendorError, waited: Duration) -> bool {
+    // A log that is too long stays so.
+    let is_odd = matches!(error.kind, ErrorKind::Decode(_));
+    match error.status() {
+        Some(404) => waited < LOG_WRITTEN_WITHIN,
+        _ => !is_odd && !error.is_permanent() && waited < LOG_READ_WITHIN,
+    }
+}
+
 impl GitHub {
     /// Where the first failed job of a run failed, or that its last job ended, and the end of that
-    /// job's log, redacted. A log that is gone leaves the first line alone.
+    /// job's log, redacted. A log that cannot be had leaves the first line alone.
+    ///
+    /// `waited` is for how long it has been asked for in vain.
     ///
     /// # Errors
-    /// What reading the jobs failed with.
-    pub async fn log_excerpt(&self, repo: &Repo, run_id: u64) -> Result<RunLog, VendorError> {
+    /// What reading the jobs failed with, or the log, when a later try may do better.
+    pub async fn log_excerpt(
+        &self,
+        repo: &Repo,
+        run_id: u64,
+        waited: Duration,
+    ) -> Result<RunLog, VendorError> {
         let url = self.repo_url(
             repo,
             &format!("/actions/runs/{run_id}/jobs?filter=latest&per_page=100"),
@@ -51,6 +75,7 @@ impl GitHub {
         let log = self.send(repo, request).await.map(|log| log.text());
         Ok(RunLog::Excerpt(match log {
             Ok(log) => format!("{}\n\n{}", job.headline(), tail(&log)),
+            Err(error) if may_appear(&error, waited) => return Err(error),
             Err(error) => format!("{} ({error})", job.headline()),
         }))
     }

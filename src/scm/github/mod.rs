@@ -30,7 +30,7 @@ pub use comments::PrComment;
 pub use contents::{FolderEntry, RepoFile};
 pub use conversation::{Conversation, OpenPull, Spoken};
 pub use git_data::{NewCommit, TreeContent, TreeFile};
-pub use logs::RunLog;
+pub use logs::{LOG_READ_WITHIN, RunLog};
 pub use people::Permission;
 pub use pulls::{NewPull, Pull, PullState};
 pub use reviews::{Review, ReviewThread};

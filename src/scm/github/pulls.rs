@@ -176,10 +176,10 @@ impl GitHub {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        if !refused.is_permanent() || refused.is_not_found() {
+        if refused.status().is_none() || refused.is_not_found() {
             return Err(refused);
         }
-        // The host refuses to change what is so already.
+        // The host refuses to change what is so already, or broke down after it had changed it.
         const QUERY: &str = "query($id: ID!) { node(id: $id) { ... on PullRequest { isDraft } } }";
         let is: serde_json::Value = self.graphql(repo, action, QUERY, &variables).await?;
         let wanted = matches!(flag, Flag::Draft);

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::domain::run_config::Inputs;
 use crate::domain::time::Timestamp;
@@ -310,7 +312,10 @@ async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
         ),
     })
     .await;
-    let excerpt = with_token(&server).log_excerpt(&repo(), 1).await.unwrap();
+    let excerpt = with_token(&server)
+        .log_excerpt(&repo(), 1, Duration::ZERO)
+        .await
+        .unwrap();
     let told = "run failed in step Push\n\none\nkey [redacted]".to_owned();
     assert_eq!(excerpt, RunLog::Excerpt(told));
     let signed = server
@@ -358,6 +363,57 @@ async fn merged_and_closed_are_told_apart() {
     let states: Vec<_> = pulls.iter().map(|pull| pull.state).collect();
     assert_eq!(states, [PullState::Merged, PullState::Closed]);
     assert_eq!(pulls[0].merge_sha.as_deref(), Some("abc"));
+}
+
+#[tokio::test]
+async fn a_log_that_may_yet_appear_is_waited_for() {
+    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+        "/repos/o/r/actions/jobs/3/logs" => Reply::json(404, &json!({"message": "BlobNotFound"})),
+        _ => Reply::json(
+            200,
+            &json!({"total_count": 1, "jobs": [
+                {"id": 3, "name": "run", "status": "completed", "conclusion": "failure", "steps": []},
+            ]}),
+        ),
+    })
+    .await;
+    let github = with_token(&server);
+    let early = github.log_excerpt(&repo(), 1, Duration::ZERO).await;
+    assert!(early.unwrap_err().is_not_found());
+    let late = github
+        .log_excerpt(&repo(), 1, Duration::from_secs(30))
+        .await;
+    let RunLog::Excerpt(told) = late.unwrap() else {
+        panic!("a headline stands for it");
+    };
+    assert!(
+        told.starts_with("run failed (") && told.contains("BlobNotFound"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_graphql_error_is_lasting_only_when_the_host_says_what_is_wrong() {
+    for (error, status) in [
+        (
+            json!({"message": "Something went wrong while executing your query."}),
+            502,
+        ),
+        (json!({"type": "SERVICE_UNAVAILABLE", "message": "x"}), 502),
+        (json!({"type": "INTERNAL", "message": "x"}), 502),
+        (
+            json!({"message": "x", "extensions": {"code": "undefinedField"}}),
+            422,
+        ),
+        (json!({"type": "UNPROCESSABLE", "message": "x"}), 422),
+        (json!({"type": "NOT_FOUND", "message": "x"}), 404),
+        (json!({"type": "FORBIDDEN", "message": "x"}), 403),
+    ] {
+        let answer = json!({"data": null, "errors": [error]});
+        let server = TestServer::start(move |_, _| Reply::json(200, &answer)).await;
+        let refused = with_token(&server).set_draft(&repo(), "PR_1").await;
+        assert_eq!(refused.unwrap_err().status(), Some(status), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -171,7 +171,10 @@ pub async fn start_and_stop_runs(world: &World) {
             status(failing.id) == "completed" && status(lasting.id) == "in_progress"
         })
         .await;
-    let excerpt = github.log_excerpt(&repo, failing.id).await.unwrap();
+    let excerpt = github
+        .log_excerpt(&repo, failing.id, Duration::ZERO)
+        .await
+        .unwrap();
     assert!(
         matches!(&excerpt, RunLog::Excerpt(text) if text.contains("no")),
         "{excerpt:?}"
