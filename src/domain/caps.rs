@@ -26,6 +26,9 @@ pub const TOKEN_GRACE: Duration = Duration::from_secs(15 * 60);
 /// How long may a dispatch stay without a run before it counts as lost?
 pub const RUN_LINK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
+/// How late is the start of a run noticed, at most?
+pub const START_SEEN_WITHIN: Duration = Duration::from_secs(2 * 60);
+
 /// How long after a run's end may its report still arrive before we judge without it?
 pub const REPORT_GRACE: Duration = Duration::from_secs(2 * 60);
 

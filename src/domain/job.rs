@@ -302,11 +302,27 @@ impl Job {
     pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {
         let at_work = self.is_active() && self.run_ended_at.is_none();
         let over = at_work && self.age(now) >= Some(self.time_budget());
-        over.then_some(match self.runner {
+        over.then(|| self.out_of_time())
+    }
+
+    /// What it is called when this job's time is used up.
+    pub fn out_of_time(&self) -> TimeoutReason {
+        match self.runner {
             RunnerKind::Ci => TimeoutReason::TimedOut,
             RunnerKind::Vm => TimeoutReason::MachineTimeout,
             RunnerKind::Local => TimeoutReason::ContainerTimeout,
-        })
+        }
+    }
+
+    /// Whether its run had been at work about as long as the host lets it, when it ended. A host that
+    /// ends it for that says no more than that it was cancelled.
+    pub fn was_cut_off(&self, now: Timestamp) -> bool {
+        let budget = Duration::from_secs(u64::from(self.minutes) * 60);
+        let ended_at = self.run_ended_at.unwrap_or(now);
+        self.runner == RunnerKind::Ci
+            && self
+                .started_at
+                .is_some_and(|began| ended_at.since(began) + caps::START_SEEN_WITHIN >= budget)
     }
 
     /// Time since the dispatch.

@@ -62,6 +62,8 @@ pub enum FailureCode {
     ProviderUnavailable,
     /// The provider's usage limit is reached; [`ResultReport::retry_at`] says until when.
     ProviderLimit,
+    /// The run's time was used up; it ended itself to be able to say so.
+    TimedOut,
     Cancelled,
 }
 

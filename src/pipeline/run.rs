@@ -133,6 +133,9 @@ pub enum StepOutcome {
     Skipped(&'static str),
 }
 
+/// How it is told that a run's time is over.
+pub const OUT_OF_TIME: &str = "the run's time was used up";
+
 /// Why a step, and so the run, failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -150,6 +153,11 @@ impl Failure {
             reason: reason.to_string(),
             retry_at: None,
         }
+    }
+
+    /// The run's time is over, whatever it was doing.
+    pub fn out_of_time() -> Self {
+        Self::new(FailureCode::TimedOut, OUT_OF_TIME)
     }
 
     /// A failure that programs have no word for.

@@ -36,8 +36,9 @@ use crate::domain::secret::Secret;
 use crate::domain::session_event::SessionEvent;
 use crate::wire::{Client, Redactor};
 
-/// How long before the host ends the job do we end it ourselves, to be able to say so?
-const REPORT_RESERVE: Duration = Duration::from_secs(60);
+/// How long before its host ends the job does a run end itself, at most, to be able to say so? The
+/// host has been counting since before the image was fetched.
+const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 
 /// Sees one run through and reports its result. The exit code is 0 when it was a success.
 pub async fn run(environment: Environment) -> ExitCode {
@@ -159,8 +160,11 @@ async fn see_through(
         Err(failure) => {
             executor::end_open(&mut run, "failed", &failure.reason);
             let failure = redacted(&console, failure);
-            // What goes on later has not failed for good; the ticket is told so by the orchestrator.
-            if failure.retry_at.is_none() {
+            // What goes on later has not failed for good, and the end of the time has words of its own;
+            // the orchestrator has them.
+            let is_told_there =
+                failure.retry_at.is_some() || failure.code == Some(FailureCode::TimedOut);
+            if !is_told_there {
                 herald.tell(&broken(&failure));
             }
             failed(phase, &failure)
@@ -206,7 +210,7 @@ async fn guarded(run: &mut Run, definition: &Definition) -> Result<(), Failure> 
             Err(Failure::other(format!("the run broke down: {}", words(panic.as_ref()))))
         }),
         () = stopped() => Err(Failure::new(FailureCode::Cancelled, "the run was stopped from outside")),
-        () = sleep_until(deadline) => Err(Failure::other("the run's time was used up")),
+        () = sleep_until(deadline) => Err(Failure::out_of_time()),
     }
 }
 
@@ -264,7 +268,7 @@ fn prepare(
             .job_timeout_minutes
             .unwrap_or(caps::DEFAULT_JOB_MINUTES),
     );
-    let time = Duration::from_secs(minutes * 60).saturating_sub(REPORT_RESERVE);
+    let budget = Duration::from_secs(minutes * 60);
     let run = Run {
         repo: environment.repo.clone(),
         api_url: environment.api_url.clone(),
@@ -293,7 +297,7 @@ fn prepare(
         secrets: setting.secrets,
         child_env: environment.child,
         strays: environment.strays,
-        deadline: Instant::now() + time,
+        deadline: Instant::now() + budget - REPORT_RESERVE.min(budget / 10),
         open_steps: Vec::new(),
         found: Found::default(),
         config,

@@ -431,6 +431,19 @@ async fn nothing_is_mended_when_the_time_is_nearly_used_up() {
 }
 
 #[tokio::test]
+async fn a_run_that_has_no_time_left_says_so() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let agent = stage.agent("sleep 30; echo x >> hello.txt", APPROVE);
+    let mut inputs = stage.inputs();
+    inputs.insert("job_timeout_minutes".into(), "1".into());
+    assert!(!stage.run(&agent, inputs).await);
+    let result = stage.result();
+    assert_eq!(result["failureCode"], "TIMED_OUT");
+    let reason = result["failureReason"].as_str().unwrap();
+    assert!(reason.ends_with("the run's time was used up"), "{reason}");
+}
+
+#[tokio::test]
 async fn a_branch_that_somebody_makes_meanwhile_is_theirs_and_the_work_is_kept() {
     let stage = Stage::new("echo a > a.txt; printf '\\0\\1' > binary").await;
     let host = stage.dir.path().join("host/o/r.git");

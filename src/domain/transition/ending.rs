@@ -30,6 +30,7 @@ pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Times
             now,
         ),
         ("timed_out", _) => time_out(job, TimeoutReason::TimedOut, now),
+        ("cancelled", _) if job.was_cut_off(now) => time_out(job, TimeoutReason::TimedOut, now),
         ("cancelled", _) => {
             let cancelled = "the run was cancelled at its host".to_owned();
             let ending = Ending::failure(Some(FailureCode::Cancelled), cancelled);
@@ -183,7 +184,10 @@ pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Next 
     owed.breaker = Breaker::CountFailure;
     session_says(&job, &comments::session_timed_out(&told), now, &mut owed);
     failure_effects(&job, None, &told, label, &mut owed);
-    end_run(&job, &mut owed);
+    // One that said so itself is about to be over; its host may still save what it did.
+    if !job.reported {
+        end_run(&job, &mut owed);
+    }
     close(&mut job, owed)
 }
 

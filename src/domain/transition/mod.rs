@@ -27,7 +27,7 @@ use super::caps;
 use super::comments;
 use super::effect::{Draft, Effect};
 use super::issue::Phase;
-use super::job::{Job, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
+use super::job::{Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
 use super::report::{FailureCode, Outcome, ResultReport};
 use super::stage::Stage;
 use super::time::Timestamp;
@@ -332,16 +332,28 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
     } else {
         ticket_comments(&job, &report)
     };
-    let unapproved =
-        report.failure_code == Some(FailureCode::ReviewUnapproved) && job.pull.is_some();
+    let unapproved = report.failure_code == Some(FailureCode::ReviewUnapproved)
+        && job.pull.is_some()
+        && job.kind != JobKind::Planning;
+    let is_open = !report.unresolved.is_empty();
     let mut next = match report.outcome {
-        Outcome::Success if report.unresolved.is_empty() => complete(job, now),
-        Outcome::Success => review_fail(job, report.unresolved, now),
+        // A plan has no review.
+        Outcome::Success if is_open && job.kind != JobKind::Planning => {
+            review_fail(job, report.unresolved, now)
+        }
+        Outcome::Success => complete(job, now),
         Outcome::Failure if unapproved => review_fail(job, report.unresolved, now),
         Outcome::Failure => {
             let reason = comments::reason_or_default(report.failure_reason.as_deref());
             match (report.failure_code, report.retry_at) {
                 (Some(FailureCode::ProviderLimit), Some(until)) => pause(job, &reason, until, now),
+                (Some(FailureCode::TimedOut), _) => {
+                    let used_up = job.out_of_time();
+                    time_out(job, used_up, now)
+                }
+                (Some(FailureCode::Cancelled), _) if job.was_cut_off(now) => {
+                    time_out(job, TimeoutReason::TimedOut, now)
+                }
                 (code, _) => fail(job, Ending::failure(code, reason), now),
             }
         }

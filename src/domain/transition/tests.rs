@@ -637,6 +637,107 @@ fn a_failure_that_the_session_told_is_not_told_again() {
     }
 }
 
+#[test]
+fn a_run_that_says_its_time_was_used_up_has_timed_out() {
+    for (runner, reason, label) in [
+        (
+            RunnerKind::Ci,
+            TimeoutReason::TimedOut,
+            LogLabel::SessionFailed,
+        ),
+        (
+            RunnerKind::Vm,
+            TimeoutReason::MachineTimeout,
+            LogLabel::MachineTimeout,
+        ),
+        (
+            RunnerKind::Local,
+            TimeoutReason::ContainerTimeout,
+            LogLabel::ContainerTimeout,
+        ),
+    ] {
+        let event = Event::ResultReported {
+            report: ResultReport {
+                failure_code: Some(FailureCode::TimedOut),
+                pr_url: None,
+                ..report(Outcome::Failure)
+            },
+        };
+        let work = job(JobKind::Implementation, runner, JobState::Running);
+        let next = advance(&work, event, NOW).unwrap();
+        assert_eq!(next.job.state, JobState::TimedOut { reason });
+        assert_eq!(labels(&next.owed), [label]);
+        let says = ticket_says(&next.owed);
+        assert!(
+            says.last().unwrap().ends_with("time budget of 90 minutes"),
+            "{says:?}"
+        );
+        assert_eq!(
+            says.iter().any(|said| said.contains("Session timed out: ")),
+            runner != RunnerKind::Ci
+        );
+        let stopped = |effect: &Effect| matches!(effect, Effect::EndRun { .. });
+        assert!(!next.owed.effects.iter().any(stopped), "it ends by itself");
+    }
+}
+
+#[test]
+fn a_run_that_its_host_cut_off_has_timed_out() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let reported = Event::ResultReported {
+        report: ResultReport {
+            failure_code: Some(FailureCode::Cancelled),
+            pr_url: None,
+            ..report(Outcome::Failure)
+        },
+    };
+    let ended = Event::RunEnded {
+        conclusion: "cancelled".into(),
+        pull: None,
+        run: ci_run(),
+    };
+    for (minutes, status) in [(30, "failed"), (87, "failed"), (89, "timed_out")] {
+        for (event, callbacks) in [(&reported, true), (&ended, false)] {
+            let work = Job {
+                started_at: Some(NOW - MINUTE * minutes),
+                callbacks,
+                ..running(JobKind::Implementation)
+            };
+            let next = advance(&work, event.clone(), NOW).unwrap();
+            assert_eq!(next.job.state.status(), status, "{minutes} {event:?}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_is_done_whatever_its_report_leaves_open() {
+    let unresolved = vec!["a question".to_owned()];
+    let open = |outcome, failure_code| Event::ResultReported {
+        report: ResultReport {
+            unresolved: unresolved.clone(),
+            failure_code,
+            ..report(outcome)
+        },
+    };
+    let unapproved = Some(FailureCode::ReviewUnapproved);
+    for (event, status, stage) in [
+        (
+            open(Outcome::Success, None),
+            "completed",
+            Stage::PlanComplete,
+        ),
+        (
+            open(Outcome::Failure, unapproved),
+            "failed",
+            Stage::PlanningFailed,
+        ),
+    ] {
+        let next = advance(&running(JobKind::Planning), event, NOW).unwrap();
+        assert_eq!(next.job.state.status(), status);
+        assert_eq!(markers(&next.owed), [stage]);
+    }
+}
+
 fn any_state() -> impl Strategy<Value = JobState> {
     prop_oneof![
         Just(JobState::Unknown),
@@ -701,8 +802,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         "neutral",
         "gone",
     ];
-    const CODES: [Option<FailureCode>; 4] = [
+    const CODES: [Option<FailureCode>; 5] = [
         None,
+        Some(FailureCode::TimedOut),
         Some(FailureCode::SensitiveFilesBlocked),
         Some(FailureCode::ReviewUnapproved),
         Some(FailureCode::ProviderUnavailable),

@@ -113,7 +113,7 @@ pub(super) async fn to_the_end(
             Err(_) => {
                 grace = Duration::ZERO;
                 ending.last = Some(Err(if until >= deadline {
-                    Fault::Other("the run's time was used up".to_owned())
+                    Fault::OutOfTime
                 } else {
                     patience.fault(impatient)
                 }));

@@ -4,6 +4,7 @@ use super::follow::Ending;
 use super::said::Fault;
 use super::{AgentFailure, Answer, Reader};
 use crate::domain::report::FailureCode;
+use crate::pipeline::run::OUT_OF_TIME;
 
 /// Success takes a result that says so, an exit code that does not contradict it, and no more turns
 /// than were allowed. Whether the work tree changed is for the caller to see.
@@ -31,7 +32,7 @@ pub(super) fn judge(
     };
     let retry_at = match &fault {
         Fault::Limited { until, .. } => Some(*until),
-        Fault::OutOfTurns | Fault::Provider(_) | Fault::Other(_) => None,
+        Fault::OutOfTurns | Fault::OutOfTime | Fault::Provider(_) | Fault::Other(_) => None,
     };
     let (code, words) = match fault {
         Fault::OutOfTurns => (
@@ -42,6 +43,7 @@ pub(super) fn judge(
             Some(FailureCode::ProviderLimit),
             format!("{words}; the limit is lifted at {until}"),
         ),
+        Fault::OutOfTime => (Some(FailureCode::TimedOut), OUT_OF_TIME.to_owned()),
         Fault::Provider(words) => (Some(FailureCode::ProviderUnavailable), words),
         Fault::Other(words) => (None, words),
     };

@@ -36,6 +36,8 @@ impl Said {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
     OutOfTurns,
+    /// It was still at work when the run's time was used up.
+    OutOfTime,
     /// The provider refused, is overloaded, or cannot be reached.
     Provider(String),
     /// What we were allowed to use is used up until then.

@@ -3,7 +3,8 @@
 
 use super::event::{Conclusion, Told};
 use super::reference::{
-    BREAKER, BUDGET, DAY, Job, Kind, LINKED_WITHIN, REPORT_GRACE, Reference, Said,
+    BREAKER, BUDGET, DAY, Job, Kind, LINKED_WITHIN, REPORT_GRACE, Reference, SEEN_WITHIN, Said,
+    TIME,
 };
 
 impl Reference {
@@ -20,6 +21,12 @@ impl Reference {
             .host_end
             .filter(|(_, at)| past(Some(*at), REPORT_GRACE))
             .map(|(how, _)| how);
+        // Ended by its host about when its time was over; when it was seen to start is not known here.
+        let seen_at_its_end = run.end_seen.is_some_and(|at| {
+            run.dispatched
+                .is_some_and(|since| at + SEEN_WITHIN >= since + TIME)
+        });
+        let cut_off = silent == Some(Conclusion::Cancelled) && seen_at_its_end;
         let judged = silent.map(|how| match (how, run.kind) {
             (Conclusion::Success, Kind::GapFill) => End::Completed,
             (Conclusion::Success, Kind::Implementation) if ticket.pull.is_some() => End::Completed,
@@ -45,6 +52,7 @@ impl Reference {
             Some(end) => vec![end],
             None => [
                 judged,
+                cut_off.then_some(End::TimedOut("timed_out")),
                 is_over.then_some(End::Cancelled),
                 refused.then(|| failed(true)),
                 given_up.then(|| failed(false)),

@@ -24,7 +24,11 @@ const MINUTE: u64 = 60 * SECOND;
 pub const DAY: u64 = 24 * 60 * MINUTE;
 pub const BREAKER: u32 = 3;
 pub const LINKED_WITHIN: u64 = 10 * MINUTE;
-pub const BUDGET: u64 = 95 * MINUTE;
+/// What a run has, after which its host ends it; and what it has with our grace.
+pub const TIME: u64 = 90 * MINUTE;
+pub const BUDGET: u64 = TIME + 5 * MINUTE;
+/// How late its start is noticed, at most.
+pub const SEEN_WITHIN: u64 = 2 * MINUTE;
 pub const REPORT_GRACE: u64 = 2 * MINUTE;
 /// From the start: the budget, the time to be found, and a quarter of an hour for late words.
 const TOKEN_LIFE: u64 = BUDGET + LINKED_WITHIN + 15 * MINUTE;
