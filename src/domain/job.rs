@@ -266,10 +266,15 @@ pub struct PullRef {
 }
 
 impl PullRef {
-    /// Reads the page address of a pull request, `…/pull/7`.
+    /// Reads the page address of a pull request, `https://…/pull/7`. Whoever reports one may be a
+    /// stranger: what could be read as more than an address is none.
     pub fn from_url(url: &str) -> Option<Self> {
+        let is_web = url.starts_with("https://") || url.starts_with("http://");
+        let is_plain = url
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"<>()[]`".contains(c));
         let (_, number) = url.trim_end_matches('/').rsplit_once("/pull/")?;
-        Some(Self {
+        (is_web && is_plain).then_some(Self {
             number: number.parse().ok()?,
             url: url.to_owned(),
         })

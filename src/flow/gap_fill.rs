@@ -20,7 +20,7 @@ use crate::crash::CrashPoint;
 use crate::domain::audit::Actor;
 use crate::domain::caps;
 use crate::domain::comments;
-use crate::domain::feedback::{Command, CommandState, PullId};
+use crate::domain::feedback::{Command, CommandState, PullId, PullStanding};
 use crate::domain::ids::{IssueKey, JobId, TeamKey};
 use crate::domain::image::Asked as AskedImage;
 use crate::domain::issue::{NamedIssue, Phase, System};
@@ -212,6 +212,9 @@ fn reserve(
         repo: opened.repo.clone(),
         number: asked.pull,
     };
+    if let PullStanding::Merged { .. } = findings::pull(tx, &pull)?.standing {
+        return Err(GapFillError::not_dispatched("the pull request is merged"));
+    }
     if let Some(spending) = budget::used_up(tx, &mapping, now)? {
         let told = spending.told(&mapping.team_key);
         notice::refuse_command(tx, &pull, &told, now)?;

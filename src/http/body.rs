@@ -16,11 +16,8 @@ use warp::reject::Rejection;
 
 use super::error::ApiError;
 
-/// Largest body of an admin route.
-pub const ADMIN_BODY: usize = 64 << 10;
-
-/// Largest body of a run's report.
-pub const RUNNER_BODY: usize = 1 << 20;
+/// Largest body of any route but the webhooks'.
+pub const BODY: usize = 1 << 20;
 
 /// Largest body of a webhook; the host sends no more.
 pub const WEBHOOK_BODY: usize = 25 << 20;

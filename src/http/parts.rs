@@ -22,7 +22,7 @@ use warp::reject::Rejection;
 use warp::reply::{Reply, Response};
 use warp::{Filter, reject};
 
-pub use super::body::{ADMIN_BODY, RUNNER_BODY, WEBHOOK_BODY, body};
+pub use super::body::{BODY, WEBHOOK_BODY, body};
 use super::error::{AdminFault, ApiError, RunnerFault};
 use crate::app::App;
 use crate::domain::audit::Actor;

@@ -11,11 +11,11 @@ use warp::{Filter, path};
 
 use super::error::{ApiError, RunnerFault};
 use super::parts::{
-    ApiResult, RUNNER_BODY, Routes, body, json, method, ok, one_of, only, run_token, with,
+    ApiResult, BODY, Routes, body, json, method, ok, one_of, only, run_token, with,
 };
 use crate::app::App;
 use crate::domain::ids::JobId;
-use crate::domain::job::Job;
+use crate::domain::job::{Job, PullRef};
 use crate::domain::report::{Outcome, ProgressReport, ResultReport, RunPhase, Step, Usage};
 use crate::flow::{context, report};
 use crate::keys::run_token::{Audience, RunClaims, TokenError};
@@ -32,7 +32,7 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(post.clone())
             .and(run_token(app, Audience::Progress))
-            .and(body(RUNNER_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(report_progress)
             .boxed(),
@@ -40,7 +40,7 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(post)
             .and(run_token(app, Audience::Result))
-            .and(body(RUNNER_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(report_result)
             .boxed(),
@@ -72,14 +72,14 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
 }
 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
-    known_job(&app, &claims.job)?;
+    let job = known_job(&app, &claims.job)?;
     let body = json(&body).unwrap_or(Value::Null);
     let (report, warnings) = ResultReport::parse(&body).map_err(RunnerFault::Result)?;
     if report.phase != claims.phase {
         return Err(RunnerFault::PhaseMismatch.into());
     }
-    let opened = (RunPhase::Implementation, Outcome::Success);
-    if (report.phase, report.outcome) == opened && report.pr_url.is_none() {
+    let opened = (report.phase, report.outcome) == (RunPhase::Implementation, Outcome::Success);
+    if opened && !names_its_work(&job, &report) {
         return Err(RunnerFault::MissingPrUrl.into());
     }
     report::result(&app, &claims.job, report).await?;
@@ -96,6 +96,12 @@ async fn planning_context(claims: RunClaims, app: App) -> ApiResult {
         "siblings": related.siblings,
         "dependencies": related.dependencies,
     })))
+}
+
+/// Whether it says where its work is: a pull request, or the branch of a shadow, which opens none.
+fn names_its_work(job: &Job, report: &ResultReport) -> bool {
+    let url = report.pr_url.as_deref();
+    url.is_some_and(|url| job.shadow || PullRef::from_url(url).is_some())
 }
 
 /// A good token of a job we do not know was not made for us.

@@ -11,8 +11,8 @@ use warp::{Filter, path};
 
 use super::error::{AdminFault, ApiError};
 use super::parts::{
-    ADMIN_BODY, ApiResult, RUNNER_BODY, Routes, about_job, authorization, body, json, method, ok,
-    one_of, only, run_claims, with,
+    ApiResult, BODY, Routes, about_job, authorization, body, json, method, ok, one_of, only,
+    run_claims, with,
 };
 use crate::app::App;
 use crate::domain::job::{Job, JobKind};
@@ -35,20 +35,20 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(post.clone())
             .and(authorization())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(issue_token)
             .boxed(),
         status
             .clone()
             .and(post.clone())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(tell_status)
             .boxed(),
         step.clone()
             .and(post)
-            .and(body(RUNNER_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(report_step)
             .boxed(),

@@ -15,7 +15,7 @@ use warp::{Filter, path};
 
 use super::error::{ApiError, TriggerFault};
 use super::parts::{
-    ADMIN_BODY, ApiResult, Routes, authorization, body, json, method, ok, one_of, only, with,
+    ApiResult, BODY, Routes, authorization, body, json, method, ok, one_of, only, with,
 };
 use crate::app::App;
 use crate::domain::number::whole;
@@ -30,7 +30,7 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(method(Method::POST))
             .and(trusted(app))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(fill_gap)
             .boxed(),

@@ -5,11 +5,14 @@ mod jira;
 
 use std::time::Duration;
 
+use agent_implement::domain::feedback::{PullId, PullRow, PullStanding};
+use agent_implement::domain::ids::Repo;
 use agent_implement::domain::job::{Job, JobKind, JobState, PullRef};
 use agent_implement::domain::mapping::Mapping;
+use agent_implement::domain::time::Timestamp;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::{Store, jobs, outbox, parked};
+use agent_implement::store::{Store, findings, jobs, outbox, parked};
 use serde_json::{Value, json};
 
 use crate::api::{ACCESS_CODE, Answer, Server, answer};
@@ -144,9 +147,10 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
     assert_eq!((got.status, got.header("allow")), (405, "POST"));
     let large = format!(
         r#"{{"issueKey": "ENG-1", "instruction": "{}"}}"#,
-        "x".repeat(70_000)
+        "x".repeat(1 << 20)
     );
-    assert_eq!(server.ask("POST", PATH, SECRET, large).await.status, 413);
+    let told = server.ask("POST", PATH, SECRET, large).await;
+    assert_eq!(told.fault(), (413, "Request body is larger than 1024 KiB"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,6 +257,26 @@ async fn only_the_pull_request_of_the_issue_in_a_project_that_works_is_worked_on
     assert_eq!(told.body["dispatchStatus"], Value::Null);
     assert_eq!(world.jobs("ENG-1").len(), 1);
     world.town.faults(Vendor::Linear).clear();
+
+    let merged = PullId {
+        repo: Repo::new("acme", "shop"),
+        number,
+    };
+    let put = world.app.store.write(move |tx| {
+        let row = PullRow {
+            standing: PullStanding::Merged {
+                commit: "abc".into(),
+                at: Timestamp::EPOCH,
+            },
+            ..PullRow::default()
+        };
+        findings::put_pull(tx, &merged, &row)
+    });
+    put.await.unwrap();
+    let told = ask(&world, body("ENG-1", number)).await;
+    assert_eq!(told.fault(), (502, "dispatch_failed"));
+    assert_eq!(told.body["detail"], json!("the pull request is merged"));
+    assert_eq!(world.jobs("ENG-1").len(), 1);
     world.end().await;
 }
 

@@ -80,6 +80,23 @@ async fn a_bad_result_is_told_apart_and_spends_no_token() {
         (but(success(), "/prUrl", Value::Null), "missing_prUrl"),
         (but(success(), "/prUrl", json!("")), "missing_prUrl"),
         (but(success(), "/prUrl", json!(7)), "missing_prUrl"),
+        (but(success(), "/prUrl", json!("done")), "missing_prUrl"),
+        (
+            but(success(), "/prUrl", json!("https://h/a/b/pull/7/files")),
+            "missing_prUrl",
+        ),
+        (
+            but(
+                success(),
+                "/prUrl",
+                json!("https://h/) @team [x](http://h/pull/7"),
+            ),
+            "missing_prUrl",
+        ),
+        (
+            but(success(), "/prUrl", json!("javascript:alert(1)/pull/7")),
+            "missing_prUrl",
+        ),
     ];
     for (body, slug) in rows {
         let told = server.ask("POST", RESULT, &token, body.clone()).await;

@@ -210,6 +210,8 @@ impl Fields {
         match (provider, kind) {
             (Some(provider), Some(kind)) if provider != kind => Err(MappingError::Ticketing),
             (Some(System::B), _) | (None, Some(System::B)) => config.system_b(),
+            // A query without its system would be lost.
+            (None, None) if config.get("jql").is_some() => Err(MappingError::Ticketing),
             _ => Ok(Ticketing::A),
         }
     }

@@ -15,8 +15,8 @@ use crate::domain::audit::{Action, Actor};
 use crate::flow::doorkeeping::{self, Refusal};
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, authorization, body, client, json, method, ok, one_of, only,
-    operator, signed_in, with,
+    ApiResult, BODY, Routes, authorization, body, client, json, method, ok, one_of, only, operator,
+    signed_in, with,
 };
 use crate::keys::admin_token::{access_code_matches, fresh, hash};
 use crate::keys::signature::bearer;
@@ -35,7 +35,7 @@ pub fn routes(app: &App) -> Routes {
         auth.clone()
             .and(method(Method::POST))
             .and(client(app))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(warp::any().map(move || Arc::clone(&throttle)).boxed())
             .and(with(app))
             .then(sign_in)

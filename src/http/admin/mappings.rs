@@ -20,8 +20,8 @@ use crate::domain::time::Timestamp;
 use crate::domain::usage::MicroUsd;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, operator,
-    signed_in, with,
+    ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
+    with,
 };
 use crate::store::{StoreResult, WriteTx, audit, mappings, secrets};
 use crate::ticketing::Account;
@@ -40,14 +40,14 @@ pub fn routes(app: &App) -> Routes {
         all.clone()
             .and(signed_in(app, Method::POST))
             .and(operator.clone())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(save)
             .boxed(),
         each.clone()
             .and(signed_in(app, Method::PATCH))
             .and(operator.clone())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(change)
             .boxed(),

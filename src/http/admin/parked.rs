@@ -13,7 +13,7 @@ use crate::domain::issue::Phase;
 use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
 use crate::store::{audit, parked};
 
@@ -26,7 +26,7 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(signed_in(app, Method::POST))
             .and(operator(app))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(unpark)
             .boxed(),

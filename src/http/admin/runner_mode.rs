@@ -11,7 +11,7 @@ use crate::domain::ids::TeamKey;
 use crate::domain::runner_mode::{RunnerMode, place};
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
 use crate::store::{Rows, StoreResult, audit, mappings, settings};
 
@@ -27,7 +27,7 @@ pub fn routes(app: &App) -> Routes {
         mode.clone()
             .and(signed_in(app, Method::POST))
             .and(operator(app))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(save)
             .boxed(),

@@ -16,8 +16,8 @@ use crate::domain::secrets::{Scope, SecretName, variable_of};
 use crate::domain::time::Timestamp;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, Segment, any_of, body, json, ok, one_of, only, operator,
-    signed_in, with,
+    ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
+    with,
 };
 use crate::store::secrets::Row;
 use crate::store::{Rows, StoreResult, audit, mappings, secrets};
@@ -43,7 +43,7 @@ fn global_routes(app: &App) -> Routes {
         all.clone()
             .and(signed_in(app, Method::POST))
             .and(operator.clone())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(|by, body, app| save(Scope::Global, by, body, app))
             .boxed(),
@@ -71,7 +71,7 @@ fn team_routes(app: &App) -> Routes {
         all.clone()
             .and(signed_in(app, Method::POST))
             .and(operator.clone())
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(app_.clone())
             .then(|team, by, body, app| save(team_scope(team), by, body, app))
             .boxed(),

@@ -12,7 +12,7 @@ use crate::domain::audit::{Action, Actor};
 use crate::domain::mapping::is_plain_name;
 use crate::http::error::AdminFault;
 use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
 };
 use crate::store::settings::{self, Setting};
 use crate::store::{Rows, StoreResult, audit};
@@ -29,7 +29,7 @@ pub fn routes(app: &App) -> Routes {
         all.clone()
             .and(signed_in(app, Method::POST))
             .and(operator(app))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(save)
             .boxed(),

@@ -9,9 +9,7 @@ use warp::{Filter, path};
 use crate::app::App;
 use crate::domain::issue::System;
 use crate::http::error::{AdminFault, ApiError};
-use crate::http::parts::{
-    ADMIN_BODY, ApiResult, Routes, body, json, ok, one_of, only, signed_in, with,
-};
+use crate::http::parts::{ApiResult, BODY, Routes, body, json, ok, one_of, only, signed_in, with};
 use crate::ticketing::{Account, Jira};
 use crate::wire::VendorError;
 
@@ -24,7 +22,7 @@ pub fn routes(app: &App) -> Routes {
         validate
             .clone()
             .and(signed_in(app, Method::POST))
-            .and(body(ADMIN_BODY))
+            .and(body(BODY))
             .and(with(app))
             .then(validate_query)
             .boxed(),
