@@ -31,7 +31,11 @@ const HOME_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=0700,uid=1000,gid=1000";
 const PROCESSES: u32 = 1_024;
 
 /// How the container calls the machine that it runs on, as on other systems.
-const HOST_GATEWAY: &str = "host.docker.internal:host-gateway";
+const HOST_NAME: &str = "host.docker.internal";
+
+/// What stands for that machine's address. Podman knows it since 4.7; before, it refuses a container
+/// for it and gives every one a name of its own for the machine, `host.containers.internal`.
+const HOST_GATEWAY_IP: &str = "host-gateway";
 
 /// Seconds a program may take to end when it is asked to.
 const STOP_SECONDS: u32 = 10;
@@ -60,7 +64,7 @@ impl Docker {
         spec: &MachineSpec,
         instance: &str,
     ) -> Result<Start, VendorError> {
-        let mut answer = self.create(spec).await?;
+        let mut answer = self.create(spec, &body(spec)).await?;
         if answer.status() == 404 {
             if let Err(reason) = self.pull(&spec.image).await? {
                 return Ok(Start::Refused {
@@ -71,10 +75,16 @@ impl Docker {
                     ),
                 });
             }
-            answer = self.create(spec).await?;
+            answer = self.create(spec, &body(spec)).await?;
+        }
+        if answer.status() != 201 && said(&answer).contains(HOST_GATEWAY_IP) {
+            answer = self.create(spec, &without_host(body(spec))).await?;
         }
         if answer.status() == 409 {
             return self.adopt(spec, instance, &answer).await;
+        }
+        if answer.status() == 500 {
+            return Err(answer.refusal(500, &said(&answer)));
         }
         if answer.status() != 201 {
             return Ok(refused(&answer));
@@ -83,16 +93,17 @@ impl Docker {
         self.begin(&made.id, instance).await
     }
 
-    async fn create(&self, spec: &MachineSpec) -> Result<Response, VendorError> {
+    async fn create(&self, spec: &MachineSpec, body: &Value) -> Result<Response, VendorError> {
         let url = self.url(&format!(
             "/containers/create?name={}",
             url_encoded(&spec.name)
         ));
         let request = Request::new("creating the container", Method::POST, url)
-            .json(&body(spec))
+            .json(body)
             .accept(400)
             .accept(404)
-            .accept(409);
+            .accept(409)
+            .accept(500);
         self.client.send(&request).await
     }
 
@@ -256,11 +267,17 @@ fn body(spec: &MachineSpec) -> Value {
             "Memory": memory,
             "MemorySwap": memory,
             "NanoCpus": i64::from(spec.cpus) * 1_000_000_000,
-            "ExtraHosts": [HOST_GATEWAY],
+            "ExtraHosts": [format!("{HOST_NAME}:{HOST_GATEWAY_IP}")],
             "RestartPolicy": {"Name": "no"},
             "AutoRemove": false,
         },
     })
+}
+
+/// The same container, for an engine that cannot name the machine it runs on.
+fn without_host(mut body: Value) -> Value {
+    body["HostConfig"]["ExtraHosts"] = json!([]);
+    body
 }
 
 fn refused(answer: &Response) -> Start {
@@ -423,6 +440,7 @@ fn state(word: &str) -> MachineState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::test_server::{Reply, TestServer, client};
 
     #[test]
     fn an_image_is_split_into_name_and_tag() {
@@ -458,5 +476,52 @@ mod tests {
             "plain text of a terminal"
         );
         assert_eq!(unframed(b""), "");
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_name() {
+        const WORDS: &str = "invalid IP address in add-host: \"host-gateway\"";
+        let server = TestServer::start(|asked, _| {
+            if asked.path.contains("/containers/create") {
+                let names_host = asked.body.contains(HOST_GATEWAY_IP);
+                let (status, said) = match names_host {
+                    true => (500, json!({"message": WORDS, "response": 500})),
+                    false => (201, json!({"Id": "c1"})),
+                };
+                return Reply::json(status, &said);
+            }
+            Reply::json(404, &json!({"message": "gone again"}))
+        })
+        .await;
+        let docker = Docker::new(client("docker"), client("docker"), &server.url);
+        let spec = MachineSpec {
+            name: "run".into(),
+            image: "acme/runner:1".into(),
+            cpus: 1,
+            memory_mb: 256,
+            environment: [].into(),
+            stamps: Stamps {
+                instance: "here".into(),
+                job: "01J".into(),
+                issue: None,
+                team: None,
+                repo: None,
+                expires_at: None,
+            },
+        };
+        let started = docker.start(&spec, "here").await.unwrap();
+        assert!(
+            matches!(
+                started,
+                Start::Refused {
+                    status: Some(404),
+                    ..
+                }
+            ),
+            "{started:?}"
+        );
+        let asked = server.asked();
+        let creates = asked.iter().filter(|asked| asked.path.contains("/create"));
+        assert_eq!(creates.count(), 2);
     }
 }

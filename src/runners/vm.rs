@@ -4,6 +4,8 @@
 //! (`auto_destroy: false`): how its program ended is read first. Its name is made from the dispatch
 //! id, so that the host itself refuses a second one.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +22,9 @@ use crate::wire::{Client, Method, Request, Response, VendorError, url_encoded};
 const PUBLIC_APIS: [&str; 2] = ["https://api.machines.dev", "http://_api.internal:4280"];
 const PUBLIC_LOGS: &str = "https://api.fly.io";
 const PUBLIC_PAGES: &str = "https://fly.io";
+
+/// How long the host is left alone when it takes no more requests: its limits are so many a second.
+const LIMIT_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long a program may take to end when it is asked to.
 const STOP_TIMEOUT: &str = "10s";
@@ -225,6 +230,7 @@ impl FlyMachines {
     }
 
     fn request(&self, request: Request) -> Request {
+        let request = request.unsaid_pause(LIMIT_PAUSE);
         let token = self.token.expose();
         // Newer tokens bring their own scheme along.
         if token.starts_with("FlyV1 ") {

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
 use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
-use super::quota::{Gate, Quota, is_rate_limit, retry_after_ms};
+use super::quota::{DEFAULT_PAUSE, Gate, Quota, is_rate_limit, retry_after_ms};
 use super::request::{OnRedirect, Repeat};
 use super::{ErrorKind, Method, Redactor, Request, Response, VendorError, now_millis};
 
@@ -245,7 +245,10 @@ impl Client {
     /// Closes the gate after an answer that says *too many requests* in its body, and makes the
     /// error of it.
     pub fn limited(&self, response: &Response) -> VendorError {
-        let until = self.inner.gate.close(&response.account, &response.headers);
+        let until = self
+            .inner
+            .gate
+            .close(&response.account, &response.headers, DEFAULT_PAUSE);
         VendorError::new(
             self.inner.vendor,
             response.action,
@@ -349,7 +352,10 @@ impl Client {
         } = answer;
         self.inner.gate.note(&request.account, &headers);
         if is_rate_limit(status, &headers, &body) {
-            let until = self.inner.gate.close(&request.account, &headers);
+            let until = self
+                .inner
+                .gate
+                .close(&request.account, &headers, request.unsaid_pause);
             return Err(self.error(request, ErrorKind::Limited { until }));
         }
         let welcome =

@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
 use super::now_millis;
 
-/// How long do we wait when a vendor names no time?
-const DEFAULT_PAUSE_MS: u64 = 60_000;
+/// How long do we wait when a vendor names no time, unless the request knows better?
+pub(super) const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long may a vendor make us wait? Limits are hourly; more than this is a clock gone wrong.
 const LONGEST_PAUSE_MS: u64 = 2 * 60 * 60 * 1000;
@@ -81,10 +82,10 @@ impl Gate {
         });
     }
 
-    /// Closes the gate after a refusal, and says until when.
-    pub fn close(&self, account: &str, headers: &HeaderMap) -> u64 {
+    /// Closes the gate after a refusal, and says until when; for `unsaid` if the vendor does not.
+    pub fn close(&self, account: &str, headers: &HeaderMap, unsaid: Duration) -> u64 {
         let now = now_millis();
-        let until = pause(headers, now).clamp(now + 1, now + LONGEST_PAUSE_MS);
+        let until = pause(headers, now, unsaid).clamp(now + 1, now + LONGEST_PAUSE_MS);
         self.with(account, |quota| {
             let later = quota.limited_until.unwrap_or_default().max(until);
             quota.limited_until = Some(later);
@@ -129,7 +130,7 @@ fn contains(body: &[u8], words: &[u8]) -> bool {
 }
 
 /// When the vendor lets us ask again, in milliseconds since the epoch.
-fn pause(headers: &HeaderMap, now: u64) -> u64 {
+fn pause(headers: &HeaderMap, now: u64, unsaid: Duration) -> u64 {
     if let Some(wait) = retry_after_ms(headers, now) {
         return now + wait;
     }
@@ -140,7 +141,7 @@ fn pause(headers: &HeaderMap, now: u64) -> u64 {
         // The reset is told by the vendor's clock; ours may differ.
         .map(|reset| now.saturating_add(reset.saturating_sub(date_ms(headers).unwrap_or(now))))
         .max()
-        .unwrap_or(now + DEFAULT_PAUSE_MS)
+        .unwrap_or_else(|| now.saturating_add(unsaid.as_millis() as u64))
 }
 
 /// `Retry-After` in milliseconds from now; it may be seconds or a date.
@@ -291,10 +292,14 @@ mod tests {
                 ],
                 20_000,
             ),
-            (&[], DEFAULT_PAUSE_MS),
+            (&[], 60_000),
         ];
         for (pairs, wait) in rows {
-            assert_eq!(pause(&headers(pairs), now), now + wait, "{pairs:?}");
+            assert_eq!(
+                pause(&headers(pairs), now, DEFAULT_PAUSE),
+                now + wait,
+                "{pairs:?}"
+            );
         }
     }
 
@@ -308,12 +313,12 @@ mod tests {
         ]);
         gate.note("a", &told);
         assert_eq!(gate.scarcest().remaining, Some(4000));
-        let until = gate.close("b", &headers(&[("retry-after", "9999999")]));
+        let until = gate.close("b", &headers(&[("retry-after", "9999999")]), DEFAULT_PAUSE);
         assert!(until <= now_millis() + LONGEST_PAUSE_MS);
         assert_eq!(gate.closed_until("b"), Some(until));
         assert_eq!(gate.closed_until("a"), None);
         assert_eq!(gate.scarcest().account, "b");
-        gate.close("c", &headers(&[("retry-after", "0")]));
+        gate.close("c", &headers(&[("retry-after", "0")]), DEFAULT_PAUSE);
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert_eq!(gate.closed_until("c"), None);
     }

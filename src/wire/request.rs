@@ -1,10 +1,13 @@
 //! A request as a value, and the answer to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::quota::DEFAULT_PAUSE;
 use super::{ErrorKind, Redactor, VendorError, url_encoded};
 
 pub use reqwest::Method;
@@ -19,6 +22,7 @@ pub struct Request {
     pub(super) body: Option<Bytes>,
     pub(super) repeat: Repeat,
     pub(super) account: String,
+    pub(super) unsaid_pause: Duration,
     pub(super) accepted: Vec<u16>,
     pub(super) on_redirect: OnRedirect,
     pub(super) max_body: usize,
@@ -63,6 +67,7 @@ impl Request {
             body: None,
             repeat: Repeat::Never,
             account: String::new(),
+            unsaid_pause: DEFAULT_PAUSE,
             accepted: Vec::new(),
             on_redirect: OnRedirect::KeepAtOrigin,
             max_body: MAX_BODY,
@@ -123,6 +128,13 @@ impl Request {
     /// Whose rate limit this call counts against, where a vendor keeps several.
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = account.into();
+        self
+    }
+
+    /// How long the vendor is left alone when it takes no more requests and names no time; a minute
+    /// unless its limits are known to be shorter.
+    pub fn unsaid_pause(mut self, pause: Duration) -> Self {
+        self.unsaid_pause = pause;
         self
     }
 
