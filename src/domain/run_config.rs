@@ -18,6 +18,10 @@ pub type Inputs = BTreeMap<String, String>;
 /// What the host takes in one dispatch: characters of the inputs as compact JSON. (facts 2)
 pub const MAX_INPUT_CHARS: usize = 65_535;
 
+/// What a Linux program takes in one variable of its environment, 128 KiB, less some room for its
+/// name and for the spaces that a host sets between the inputs. A run gets all of them in one.
+const MAX_INPUT_BYTES: usize = (128 << 10) - (4 << 10);
+
 /// Told in place of what was cut from a description.
 const CUT_MARK: &str =
     "\n\n[… the description was cut here: it is longer than a dispatch may carry]";
@@ -70,11 +74,15 @@ pub enum RunConfigError {
 
 impl RunConfig {
     /// The inputs of a dispatch. What is not set is left out; the description is cut, with a
-    /// visible mark, until the whole fits the host's limit.
+    /// visible mark, until the whole fits the host's limit and that of the run's environment.
     pub fn to_inputs(&self) -> Inputs {
         let mut inputs = self.inputs_with(&self.issue_description);
-        let excess = json_chars(&inputs).saturating_sub(MAX_INPUT_CHARS);
-        if excess > 0 {
+        let whole = Size::of(&inputs);
+        let excess = Size {
+            chars: whole.chars.saturating_sub(MAX_INPUT_CHARS),
+            bytes: whole.bytes.saturating_sub(MAX_INPUT_BYTES),
+        };
+        if excess != Size::default() {
             inputs.insert(
                 "issue_description".into(),
                 self.shortened_description(excess),
@@ -135,11 +143,19 @@ impl RunConfig {
     }
 
     /// Cuts by what a character costs in JSON, where a line break or a quote counts twice.
-    fn shortened_description(&self, excess: usize) -> String {
-        let mut to_free = excess + json_chars(&CUT_MARK);
+    fn shortened_description(&self, excess: Size) -> String {
+        let mark = Size::of(&CUT_MARK);
+        let mut to_free = Size {
+            chars: excess.chars + mark.chars,
+            bytes: excess.bytes + mark.bytes,
+        };
         let mut kept = self.issue_description.as_str();
-        while let Some((at, last)) = kept.char_indices().next_back().filter(|_| to_free > 0) {
-            to_free = to_free.saturating_sub(json_chars(&last).saturating_sub(2));
+        while let Some((at, last)) = kept.char_indices().next_back()
+            && to_free != Size::default()
+        {
+            let freed = Size::of(&last);
+            to_free.chars = to_free.chars.saturating_sub(freed.chars - QUOTES);
+            to_free.bytes = to_free.bytes.saturating_sub(freed.bytes - QUOTES);
             kept = &kept[..at];
         }
         format!("{kept}{CUT_MARK}")
@@ -207,9 +223,25 @@ impl RunConfig {
     }
 }
 
-/// Length of a value as compact JSON, in characters, as the host counts it.
-fn json_chars(value: &impl serde::Serialize) -> usize {
-    serde_json::to_string(value).map_or(0, |json| json.chars().count())
+/// How long a value is as compact JSON: in characters, as the host counts, and in bytes, as the
+/// system does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Size {
+    chars: usize,
+    bytes: usize,
+}
+
+/// What stands around a text in JSON.
+const QUOTES: usize = 2;
+
+impl Size {
+    fn of(value: &impl serde::Serialize) -> Self {
+        let json = serde_json::to_string(value).unwrap_or_default();
+        Self {
+            chars: json.chars().count(),
+            bytes: json.len(),
+        }
+    }
 }
 
 /// A positive whole number; a command-line tool may silently ignore a zero cap, so none passes.
@@ -289,9 +321,11 @@ mod tests {
             let mut long = config();
             long.issue_description = filler.repeat(70_000);
             let inputs = long.to_inputs();
-            assert!(json_chars(&inputs) <= MAX_INPUT_CHARS, "{filler:?}");
+            let Size { chars, bytes } = Size::of(&inputs);
+            assert!(chars <= MAX_INPUT_CHARS, "{filler:?}");
+            assert!(bytes <= MAX_INPUT_BYTES, "{filler:?}");
             assert!(
-                json_chars(&inputs) > MAX_INPUT_CHARS - 10,
+                chars > MAX_INPUT_CHARS - 10 || bytes > MAX_INPUT_BYTES - 10,
                 "no more is cut than must be: {filler:?}"
             );
             assert!(inputs["issue_description"].ends_with(CUT_MARK));
