@@ -42,7 +42,8 @@ pub fn review_unresolved(unresolved: &[String]) -> String {
         .iter()
         .map(|finding| format!("- {}", neutral(finding)))
         .collect();
-    format!("{HEADLINE}\n\n{}", findings.join("\n"))
+    let body = format!("{HEADLINE}\n\n{}", findings.join("\n"));
+    cut(&body, caps::MAX_COMMENT_BYTES, CUT_MARK)
 }
 
 /// `Planning failed: {reason}`, `Implementation failed: {reason}` and so on, or the guardrail's own

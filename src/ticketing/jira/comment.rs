@@ -70,19 +70,29 @@ pub(super) async fn ours(
     const ACTION: &str = "reading our comments";
     let path = format!("/issue/{}/comment", url_encoded(issue.id.as_str()));
     let mut found: HashMap<String, String> = HashMap::new();
+    let mut untold = None;
     for page in 0..MAX_PAGES {
         let (comments, response) = newest(jira, ACTION, &path, page * LOOKED_THROUGH).await?;
         for comment in &comments {
-            let Some(effect) = comment.effect() else {
-                return Err(response.misread("its comments come without their properties"));
-            };
-            if effect_ids.iter().any(|wanted| wanted == effect) {
-                found.insert(effect.to_owned(), adf::markdown(&comment.body));
+            match comment.effect() {
+                Some(effect) if effect_ids.iter().any(|wanted| wanted == effect) => {
+                    found.insert(effect.to_owned(), adf::markdown(&comment.body));
+                }
+                Some(_) => {}
+                None => {
+                    const WHY: &str = "its comments come without their properties";
+                    untold.get_or_insert_with(|| response.misread(WHY));
+                }
             }
         }
         if found.len() == effect_ids.len() || comments.len() < LOOKED_THROUGH {
             break;
         }
+    }
+    if let Some(misread) = untold
+        && found.len() < effect_ids.len()
+    {
+        return Err(misread);
     }
     let in_order = effect_ids.iter().filter_map(|effect| found.remove(effect));
     Ok(in_order.collect())
