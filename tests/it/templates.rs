@@ -78,8 +78,8 @@ fn synced(file: &str, provider: Provider) -> Value {
 
 #[test]
 fn each_workflow_has_the_rights_it_needs_and_no_more() {
-    let reads = json!({"contents": "read"});
-    let writes = json!({"contents": "write", "pull-requests": "write", "checks": "read"});
+    let reads = json!({"contents": "read", "packages": "read"});
+    let writes = json!({"contents": "write", "pull-requests": "write", "checks": "read", "statuses": "read", "packages": "read"});
     let region = "eu-west-1".to_owned();
     for (file, job, rights) in [
         ("agent-plan.yml", "plan", reads),
@@ -124,7 +124,8 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
 fn foreign_actions_are_named_by_their_commit() {
     for template in [WORKFLOW, PLANNING, COMMENT_TRIGGER] {
         for line in template.lines() {
-            let Some((_, action)) = line.split_once("uses: ") else {
+            let entry = line.trim_start_matches(['-', ' ']);
+            let Some(action) = entry.strip_prefix("uses: ") else {
                 continue;
             };
             let (name, version) = action.split_once(" # v").unwrap();
