@@ -323,11 +323,12 @@ impl Job {
     /// ends it for that says no more than that it was cancelled.
     pub fn was_cut_off(&self, now: Timestamp) -> bool {
         let budget = Duration::from_secs(u64::from(self.minutes) * 60);
+        let late = caps::START_SEEN_WITHIN.min(budget / 10);
         let ended_at = self.run_ended_at.unwrap_or(now);
         self.runner == RunnerKind::Ci
             && self
                 .started_at
-                .is_some_and(|began| ended_at.since(began) + caps::START_SEEN_WITHIN >= budget)
+                .is_some_and(|began| ended_at.since(began) + late >= budget)
     }
 
     /// Time since the dispatch.

@@ -3,6 +3,7 @@
 use agent_implement::domain::job::{Job, JobKind, JobState};
 use agent_implement::domain::mapping::Mapping;
 use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
+use agent_implement::sandbox::{Fault, Vendor};
 use serde_json::{Value, json};
 
 use crate::world::{Making, World, mapping, planning_mapping};
@@ -85,6 +86,9 @@ async fn a_run_that_cannot_report_is_followed_to_its_pull_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_fails_without_a_word_is_told_with_its_log() {
     let world = without_callbacks().await;
+    // Its log is not written yet when it is first asked for.
+    let github = world.town.faults(Vendor::GitHub);
+    github.next_on("/logs", Fault::Status(404));
     world.script("ENG-1", Script::new().pass([Step::Loop]));
     world.flag("ENG-1", "Add the feature");
     let job = world.ended("ENG-1").await;

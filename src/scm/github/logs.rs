@@ -24,20 +24,16 @@ pub const LOG_READ_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// What a run's log has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunLog {
-    /// The run is still at it; ask again.
+    /// The run is still at it, or its log is not written yet; ask again.
     Unfinished,
     /// No job ever began.
     Empty,
     Excerpt(String),
 }
 
-fn may_appear(error: &VendorError, waited: Duration) -> bool {
-    // A log that is too long stays so.
-    let is_odd = matches!(error.kind, ErrorKind::Decode(_));
-    match error.status() {
-        Some(404) => waited < LOG_WRITTEN_WITHIN,
-        _ => !is_odd && !error.is_permanent() && waited < LOG_READ_WITHIN,
-    }
+/// A log that is too long stays so.
+fn is_passing(error: &VendorError) -> bool {
+    !error.is_permanent() && !matches!(error.kind, ErrorKind::Decode(_))
 }
 
 impl GitHub {
@@ -75,7 +71,10 @@ impl GitHub {
         let log = self.send(repo, request).await.map(|log| log.text());
         Ok(RunLog::Excerpt(match log {
             Ok(log) => format!("{}\n\n{}", job.headline(), tail(&log)),
-            Err(error) if may_appear(&error, waited) => return Err(error),
+            Err(error) if error.status() == Some(404) && waited < LOG_WRITTEN_WITHIN => {
+                return Ok(RunLog::Unfinished);
+            }
+            Err(error) if is_passing(&error) && waited < LOG_READ_WITHIN => return Err(error),
             Err(error) => format!("{} ({error})", job.headline()),
         }))
     }
