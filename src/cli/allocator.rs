@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// One heap for all threads, and blocks from 32 KiB on from the system itself where no hole fits: what is large
-/// and short-lived leaves holes that little fits into. A second heap has holes of its own, some five megabytes after ten
-/// minutes of load; what it gains in speed is no more than two measurements differ by (`tests/README.md`, Load).
+/// and short-lived leaves holes that little fits into. Each further heap has holes of its own (`tests/README.md`, Load); what
+/// they gain is up to twice as many requests a second, from some twenty thousand on (`benches/README.md`).
 pub const SETTINGS: [(&str, &str); 2] = [
     ("MALLOC_ARENA_MAX", "1"),
     ("MALLOC_MMAP_THRESHOLD_", "32768"),
