@@ -516,6 +516,8 @@ mod tests {
         }
         let long = published(&"ä".repeat(caps::MAX_COMMENT_BYTES));
         assert!(long.len() <= caps::MAX_COMMENT_BYTES && long.ends_with(CUT_MARK));
+        let many = review_unresolved(&vec!["x".repeat(3_000); 20]);
+        assert!(many.len() <= caps::MAX_COMMENT_BYTES && many.ends_with(CUT_MARK));
     }
 
     #[test]

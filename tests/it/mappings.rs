@@ -344,6 +344,10 @@ async fn our_own_rules_say_what_they_want() {
             json!({"maxJobMinutes": "90"}),
             "maxJobMinutes must be a positive integer",
         ),
+        (
+            json!({"ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
+            "ticketingConfig must be a plain object of the kind that ticketingProvider names",
+        ),
         (json!({"budgetUsd": 0}), budget),
         (json!({"budgetUsd": -1}), budget),
         (json!({"budgetUsd": "10"}), budget),
