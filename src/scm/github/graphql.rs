@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::domain::ids::Repo;
 use crate::wire::{Method, Request, VendorError};
@@ -18,7 +18,7 @@ impl GitHub {
         repo: &Repo,
         action: &'static str,
         query: &str,
-        variables: &serde_json::Value,
+        variables: &Value,
     ) -> Result<T, VendorError> {
         // Enterprise hosts have their REST interface at /api/v3 and GraphQL beside it.
         let base = self.inner.api_url.trim_end_matches("/v3");
@@ -42,7 +42,7 @@ impl GitHub {
 #[derive(Deserialize)]
 struct GraphQlAnswer {
     #[serde(default)]
-    data: serde_json::Value,
+    data: Value,
     #[serde(default)]
     errors: Vec<GraphQlError>,
 }
@@ -53,19 +53,14 @@ struct GraphQlError {
     kind: Option<String>,
     message: String,
     #[serde(default)]
-    extensions: Extensions,
-}
-
-#[derive(Default, Deserialize)]
-struct Extensions {
-    code: Option<String>,
+    extensions: Value,
 }
 
 impl GraphQlError {
     /// The HTTP status that says the same. An error that names no kind is the host's own: it gave
     /// up while it worked on the question.
     fn status(&self) -> u16 {
-        match (self.kind.as_deref(), &self.extensions.code) {
+        match (self.kind.as_deref(), self.extensions["code"].as_str()) {
             (Some("NOT_FOUND"), _) => 404,
             (Some("FORBIDDEN" | "INSUFFICIENT_SCOPES"), _) => 403,
             (Some("INTERNAL" | "SERVICE_UNAVAILABLE"), _) | (None, None) => 502,
