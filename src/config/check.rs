@@ -1,6 +1,7 @@
 //! Reading each value, and collecting what is wrong with any.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::chat::ChatKind;
 use crate::domain::secret::Secret;
@@ -29,13 +30,28 @@ impl Check {
         })
     }
 
+    pub(super) fn milliseconds(&mut self, name: &str, text: &str, least: u64) -> Duration {
+        let Ok(milliseconds) = text.trim().parse() else {
+            self.wrong.push(format!(
+                "{name} must be a number of milliseconds, not '{text}'"
+            ));
+            return Duration::default();
+        };
+        self.that(milliseconds >= least, || {
+            format!("{name} must be at least {least}")
+        });
+        Duration::from_millis(milliseconds)
+    }
+
     pub(super) fn url(&mut self, name: &str, text: Option<String>) -> Option<String> {
-        text.filter(|text| !text.is_empty())
+        text.filter(|text| !text.trim().is_empty())
             .map(|text| self.base(name, text))
     }
 
     pub(super) fn base(&mut self, name: &str, text: String) -> String {
-        let is_http = reqwest::Url::parse(&text)
+        // The parser forgives blanks around it; what is put together with it would hold them.
+        let text = text.trim();
+        let is_http = reqwest::Url::parse(text)
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         self.that(is_http, || {
             format!("{name} must be an http or https address, not '{text}'")
@@ -175,7 +191,7 @@ macro_rules! parsed_number {
         }
     )*};
 }
-parsed_number!(u16, u32, u64);
+parsed_number!(u16, u32);
 
 impl Parsed for bool {
     type Read = bool;

@@ -213,14 +213,8 @@ impl Config {
         );
         let address = check.parse::<IpAddr>("LISTEN_ADDR", &given.listen_addr, "an IP address");
         let port = check.parse::<u16>("PORT", &given.port, "a port number");
-        let poll_ms = check.parse::<u64>(
-            "POLL_INTERVAL_MS",
-            &given.poll_interval_ms,
-            "a number of milliseconds",
-        );
-        check.that(poll_ms >= MIN_POLL_MS, || {
-            format!("POLL_INTERVAL_MS must be at least {MIN_POLL_MS}")
-        });
+        let poll_interval =
+            check.milliseconds("POLL_INTERVAL_MS", &given.poll_interval_ms, MIN_POLL_MS);
         check.that(
             runner_token_secret
                 .as_ref()
@@ -242,7 +236,7 @@ impl Config {
             data_dir: given.data_dir,
             custom_dir: given.custom_dir,
             admin_access_code,
-            poll_interval: Duration::from_millis(poll_ms),
+            poll_interval,
             callback_base_url: check
                 .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
             runner_token_secret,

@@ -82,6 +82,15 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
+fn a_value_that_is_no_number_is_told_once() {
+    let told = read(&["--poll-interval-ms=soon"], &[]).unwrap_err();
+    assert_eq!(
+        told.problems(),
+        ["POLL_INTERVAL_MS must be a number of milliseconds, not 'soon'"]
+    );
+}
+
+#[test]
 fn a_secret_comes_from_a_file_and_never_from_two_places() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("code");
@@ -201,6 +210,25 @@ fn a_ticketing_account_is_given_whole_or_not_at_all() {
         let told = read(flags, &[]).unwrap_err().to_string();
         assert!(told.contains(problem), "{flags:?}: {told}");
     }
+}
+
+#[test]
+fn an_address_may_have_blanks_around_it() {
+    let flags = [
+        "--runner-callback-base-url= https://agents.example.com/ ",
+        "--github-api-url= https://github.example.com/api/v3/\t",
+        "--github-token=t",
+        "--jira-site-url= ",
+    ];
+    let config = read(&flags, &[]).unwrap();
+    let callback = config.callback_base_url.as_deref();
+    assert_eq!(callback, Some("https://agents.example.com"));
+    let api_url = config.github.map(|github| github.api_url);
+    assert_eq!(
+        api_url.as_deref(),
+        Some("https://github.example.com/api/v3")
+    );
+    assert!(config.jira.is_none());
 }
 
 #[test]
