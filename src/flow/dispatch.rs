@@ -146,6 +146,7 @@ pub fn reserve(
         let shadow = shadow_of(&job, &mapping, image, now);
         start(tx, &by, &shadow, brief_of(&shadow), now)?;
     }
+    dedup::forget_aged(tx, config.dedup_window, now)?;
     dedup::put(
         tx,
         &DedupEntry {

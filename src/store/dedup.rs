@@ -45,7 +45,53 @@ pub fn put(tx: &WriteTx<'_>, entry: &DedupEntry) -> StoreResult<()> {
     DEDUP.put(tx, entry.issue.id.as_str(), entry)
 }
 
+/// Forgets the entries that hold nothing any more.
+pub fn forget_aged(tx: &WriteTx<'_>, window: Option<Duration>, now: Timestamp) -> StoreResult<()> {
+    for entry in all(tx)?.iter().filter(|entry| !entry.holds(window, now)) {
+        remove(tx, &entry.issue.id)?;
+    }
+    Ok(())
+}
+
 /// Whether there was such an entry.
 pub fn remove(tx: &WriteTx<'_>, issue: &IssueId) -> StoreResult<bool> {
     DEDUP.remove(tx, issue.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Store;
+
+    fn entry(key: &str, dispatched_at: Timestamp) -> DedupEntry {
+        let issue = json!({"system": "A", "id": key, "key": key, "title": "t", "url": "u"});
+        DedupEntry {
+            issue: serde_json::from_value(issue).unwrap(),
+            dispatched_at,
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_has_aged_out_is_forgotten() {
+        let store = Store::in_memory().unwrap();
+        let (then, window) = (Timestamp::from_millis(1_000_000), Duration::from_secs(60));
+        let later = then + window;
+        let old = entry("ENG-1", then);
+        let young = entry("ENG-2", then + Duration::from_millis(1));
+        let both = [old.clone(), young.clone()];
+        let put_both = store.write(move |tx| both.iter().try_for_each(|entry| put(tx, entry)));
+        put_both.await.unwrap();
+        let left = |window| {
+            let store = store.clone();
+            async move {
+                let forget = store.write(move |tx| forget_aged(tx, window, later));
+                forget.await.unwrap();
+                store.read(all).unwrap()
+            }
+        };
+        assert_eq!(left(None).await, [old, young.clone()]);
+        assert_eq!(left(Some(window)).await, [young]);
+    }
 }

@@ -195,6 +195,10 @@ async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
     assert_eq!(read(&server, "/api/dedup").await[0]["issueId"], "issue-1");
     server.clock.advance(Duration::from_secs(24 * 3600));
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
+    let token = server.signed_in().await;
+    let path = "/api/dedup/issue-1";
+    let told = server.ask("DELETE", path, &token, None).await;
+    assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
 
     let mut flags = ALL_ON.to_vec();
     flags.extend(["--dedup-window-hours", "0"]);

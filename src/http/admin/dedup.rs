@@ -58,10 +58,10 @@ async fn list(app: App) -> ApiResult {
 
 /// Takes an issue out of the window, by its id or by what people call it.
 async fn remove(Segment(named): Segment, by: Actor, app: App) -> ApiResult {
-    let now = app.now();
+    let (window, now) = (app.config.dedup_window, app.now());
     let removed = app.store.write(move |tx| {
         let mut entries = dedup::all(tx)?.into_iter();
-        match entries.find(|entry| entry.issue.is_called(&named)) {
+        match entries.find(|entry| entry.issue.is_called(&named) && entry.holds(window, now)) {
             Some(entry) => {
                 let deed = by.did(Action::DedupDeleted, &entry.issue.key);
                 audit::append(tx, &deed, now)?;

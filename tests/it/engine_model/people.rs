@@ -94,7 +94,6 @@ impl System {
             }
             Event::ClearDedup(slot) => {
                 let held = self.model.deduped().contains(key(slot).as_str());
-                let held = held || self.model.tickets[at(slot)].dedup.is_some();
                 let wanted = if held { 200 } else { 404 };
                 (
                     Method::DELETE,
