@@ -135,6 +135,47 @@ async fn an_agent_that_puts_another_repository_in_place_of_its_own_gains_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_git_directory_that_was_replaced_by_a_way_to_another_is_not_used() {
+    let (world, traps) = hostile_world().await;
+    let before = heads(&world);
+    let mut steps = vec![
+        Step::write("feature.txt", "done\n"),
+        Step::run("mv ../git ../moved && echo \"gitdir: $(realpath ../moved)\" > ../git"),
+    ];
+    let planted = traps.planted("../moved", &world.town.github_server_url());
+    steps.extend(planted.iter().map(|(path, text)| Step::plant(path, text)));
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+
+    assert_eq!(job.state.status(), "failed", "{}", log(&world));
+    let comments = world.town.linear().issue("ENG-1").comments();
+    let told = "the run's git directory was replaced";
+    assert!(comments[0].contains(told), "{comments:?}");
+    assert_eq!(traps.sprung(), [""; 0]);
+    assert_eq!(heads(&world), before);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_git_directory_whose_head_leads_nowhere_is_sealed_all_the_same() {
+    let (world, traps) = hostile_world().await;
+    let mut steps = vec![
+        Step::write("feature.txt", "done\n"),
+        Step::run("ln -sfn refs/heads/none ../git/HEAD"),
+    ];
+    let planted = traps.planted("../git", &world.town.github_server_url());
+    steps.extend(planted.iter().map(|(path, text)| Step::plant(path, text)));
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+
+    assert_eq!(job.state, JobState::Completed, "{}", log(&world));
+    assert_eq!(traps.sprung(), [""; 0], "{}", log(&world));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_that_git_itself_takes_for_an_attack_is_not_cloned() {
     let (world, _) = hostile_world().await;
     let attack = "[submodule \"evil\"]\n\tpath = evil\n\turl = ./evil\n\tupdate = !sh evil\n";

@@ -278,8 +278,10 @@ impl Git {
 
     /// Takes out of the git directory whatever foreign code may have put there.
     fn seal(&self) -> std::io::Result<()> {
-        if !self.dir.join("HEAD").exists() {
-            return Ok(());
+        // In place of the folder, a file or a link would lead git to another one, which nobody seals.
+        if !self.dir.symlink_metadata()?.is_dir() {
+            let problem = "the run's git directory was replaced";
+            return Err(std::io::Error::other(problem));
         }
         for name in STEERING {
             let path = self.dir.join(name);
