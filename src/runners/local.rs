@@ -4,6 +4,9 @@
 //! and temporary files stand in memory, it is nobody's user and can become none, it has no
 //! capability, and its memory, processes and processors are limited. It sees nothing of the machine's
 //! files, and never the engine's socket: who reaches that is root. (facts 4.1)
+//!
+//! The run is the container's first process. One before it, an init or an image's own entrypoint, would be
+//! of the same user and keep the environment that the run leaves behind, for the agent to read.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -251,13 +254,13 @@ fn body(spec: &MachineSpec) -> Value {
     let memory = i64::from(spec.memory_mb) << 20;
     json!({
         "Image": spec.image,
+        "Entrypoint": [],
         "Cmd": super::COMMAND,
         "Env": environment,
         "User": USER,
         "WorkingDir": HOME,
         "Labels": spec.stamps.pairs(),
         "HostConfig": {
-            "Init": true,
             "ReadonlyRootfs": true,
             "Tmpfs": {"/tmp": TMP_OPTIONS, HOME: HOME_OPTIONS},
             "CapDrop": ["ALL"],

@@ -245,6 +245,12 @@ fn assert_shut_in(shown: &Value) {
     );
     assert!(host["Binds"].is_null());
     let pid = shown["State"]["Pid"].as_u64().unwrap();
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(environment.contains("PATH="), "{environment}");
+    for secret in ["RUN_CONFIG", "SESSION_NONCE", "ANTHROPIC_API_KEY"] {
+        assert!(!environment.contains(secret), "{secret} in {environment}");
+    }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
         assert!(status.contains(line), "{line} in {status}");

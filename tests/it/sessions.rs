@@ -222,6 +222,8 @@ fn assert_one_shot(machine: &MachineSnapshot) {
 
 fn assert_shut_in(container: &MachineSnapshot) {
     let host = &container.config["HostConfig"];
+    assert!(host["Init"].is_null(), "it would keep the environment");
+    assert_eq!(container.config["Entrypoint"], serde_json::json!([]));
     assert_eq!(host["ReadonlyRootfs"], true);
     assert_eq!(host["CapDrop"][0], "ALL");
     assert_eq!(host["SecurityOpt"][0], "no-new-privileges");
