@@ -171,19 +171,21 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
     verdict
 }
 
-/// Judges where a symbolic link at `path` leads.
+/// Judges where a symbolic link at `path` leads. One that goes up again after a name cannot be judged by
+/// its words: the name may be a link itself.
 pub fn judge_link(path: &str, target: &str) -> Option<Reason> {
     if target.starts_with('/') || target.contains('\0') {
         return Some(Reason::LinkOutside);
     }
-    let mut depth = path.matches('/').count();
+    let depth = path.matches('/').count();
+    let (mut up, mut is_named) = (0, false);
     for part in target.split('/') {
         match part {
             "" | "." => {}
-            ".." if depth == 0 => return Some(Reason::LinkOutside),
-            ".." => depth -= 1,
+            ".." if is_named || up == depth => return Some(Reason::LinkOutside),
+            ".." => up += 1,
             part if part.eq_ignore_ascii_case(".git") => return Some(Reason::LinkOutside),
-            _ => depth += 1,
+            _ => is_named = true,
         }
     }
     None

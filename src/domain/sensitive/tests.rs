@@ -197,6 +197,9 @@ fn a_link_may_not_leave_the_repository() {
         ("link", "dir/./x", false),
         ("link", ".git/config", true),
         ("a/b/c", "../../d/e", false),
+        // Where `d` is a link to `.`, each step up leads one further.
+        ("link", "d/d/d/../../../etc/passwd", true),
+        ("a/b", "./../c/./d", false),
     ] {
         assert_eq!(
             judge_link(path, target).is_some(),
