@@ -1,6 +1,7 @@
 //! One run: what it was asked for, what it works with, what its steps have found so far.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -47,7 +48,10 @@ pub struct Run {
     pub secrets: Vec<Secret>,
     pub child_env: ChildEnv,
     pub strays: Strays,
+    /// When the run ends itself, to be able to report.
     pub deadline: Instant,
+    /// When its host may end it.
+    pub host_deadline: Instant,
     /// Steps that have begun and not ended, outermost first.
     pub open_steps: Vec<Step>,
     pub found: Found,
@@ -313,6 +317,11 @@ impl Run {
                 "{left} process(es) that the work left behind could not be ended"
             ))
         })
+    }
+
+    /// The end of something that may take so long, and no longer than the run.
+    pub fn within(&self, timeout: Duration) -> Instant {
+        self.deadline.min(Instant::now() + timeout)
     }
 
     /// Takes the work tree into the index.

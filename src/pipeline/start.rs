@@ -269,6 +269,7 @@ fn prepare(
             .unwrap_or(caps::DEFAULT_JOB_MINUTES),
     );
     let budget = Duration::from_secs(minutes * 60);
+    let host_deadline = Instant::now() + budget;
     let run = Run {
         repo: environment.repo.clone(),
         api_url: environment.api_url.clone(),
@@ -297,7 +298,8 @@ fn prepare(
         secrets: setting.secrets,
         child_env: environment.child,
         strays: environment.strays,
-        deadline: Instant::now() + budget - REPORT_RESERVE.min(budget / 10),
+        deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
+        host_deadline,
         open_steps: Vec::new(),
         found: Found::default(),
         config,

@@ -61,9 +61,14 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     }
     for command in &commands {
         run.console.say(&format!("installing: {command}"));
-        own_script(run, &format!("install: {command}"), command, TIMEOUT)
-            .await
-            .map_err(|reason| Failure::new(FailureCode::InstallFailed, reason))?;
+        own_script(
+            run,
+            &format!("install: {command}"),
+            command,
+            run.within(TIMEOUT),
+        )
+        .await
+        .map_err(|reason| Failure::new(FailureCode::InstallFailed, reason))?;
     }
     Ok(StepOutcome::Passed(json!({ "commands": commands })))
 }

@@ -51,7 +51,8 @@ pub async fn tear_down(run: &mut Run) {
         return;
     };
     let step = executor::begin(run, "teardown", "teardown");
-    let told = own_script(run, "teardown script", &script, TEARDOWN_TIMEOUT).await;
+    let deadline = tidying(run.deadline, run.host_deadline, Instant::now());
+    let told = own_script(run, "teardown script", &script, deadline).await;
     match told {
         Ok(()) => executor::end(run, step, "passed", None),
         Err(reason) => {
@@ -59,6 +60,13 @@ pub async fn tear_down(run: &mut Run) {
             executor::end(run, step, "failed", Some(json!({ "reason": reason })));
         }
     }
+}
+
+/// Until when may a run tidy up? One whose time is used up has half of what is left until its host ends
+/// it; the other half is for its report.
+fn tidying(deadline: Instant, host_deadline: Instant, now: Instant) -> Instant {
+    let spare = host_deadline.saturating_duration_since(deadline) / 2;
+    (now + TEARDOWN_TIMEOUT).min(deadline + spare)
 }
 
 async fn built_in(
@@ -108,7 +116,7 @@ fn words(line: &str) -> Vec<String> {
 ///
 /// # Errors
 /// What failed, how, and its last lines.
-async fn own_script(run: &Run, what: &str, script: &str, timeout: Duration) -> Result<(), String> {
+async fn own_script(run: &Run, what: &str, script: &str, deadline: Instant) -> Result<(), String> {
     let file = run
         .folders
         .make("scripts")
@@ -117,7 +125,6 @@ async fn own_script(run: &Run, what: &str, script: &str, timeout: Duration) -> R
         .map_err(|error| format!("{what}: writing it down: {error}"))?;
     let mut command = words("bash -euo pipefail");
     command.push(file.to_string_lossy().into_owned());
-    let deadline = run.deadline.min(Instant::now() + timeout);
     let how = match run.script(&command, deadline).await {
         Ok(exit) if exit.success() => return Ok(()),
         Ok(exit) => exit.to_string(),
@@ -125,4 +132,21 @@ async fn own_script(run: &Run, what: &str, script: &str, timeout: Duration) -> R
     };
     let said = format!("{what} failed: {how}\n{}", run.console.tail());
     Err(said.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_time_is_used_up_can_tidy_up_and_still_report() {
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        let host_deadline = deadline + Duration::from_secs(180);
+        let until = |now| tidying(deadline, host_deadline, now);
+        let early = deadline - Duration::from_secs(1000);
+        assert_eq!(until(early), early + TEARDOWN_TIMEOUT);
+        for late in [deadline, deadline + Duration::from_secs(30)] {
+            assert_eq!(until(late), deadline + Duration::from_secs(90));
+        }
+    }
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use crate::domain::pipeline::StepDefinition;
 use crate::pipeline::run::{Failure, Run, StepOutcome};
@@ -24,7 +23,7 @@ pub(super) async fn perform(
 ) -> Result<StepOutcome, Failure> {
     let command = [module.to_string_lossy().into_owned()];
     let input = context(run, step).to_string();
-    let deadline = run.deadline.min(Instant::now() + TIMEOUT);
+    let deadline = run.within(TIMEOUT);
     let name = module.file_name().unwrap_or_default().to_string_lossy();
     let how = match run.program(&command, input.into_bytes(), deadline).await {
         Ok(ended) if ended.exit.success() => {

@@ -17,7 +17,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         return Ok(StepOutcome::Skipped("no setup script is named"));
     };
     let what = format!("setup script of {}", settings_file(run.config.phase));
-    own_script(run, &what, &script, TIMEOUT)
+    own_script(run, &what, &script, run.within(TIMEOUT))
         .await
         .map_err(|reason| Failure::new(FailureCode::SetupFailed, reason))?;
     Ok(StepOutcome::Passed(json!({})))

@@ -40,7 +40,13 @@ pub(super) async fn again(run: &mut Run, id: &str) -> Result<(), Failure> {
 
 async fn verify(run: &Run, script: &str) -> Result<(), Failure> {
     run.herald.tell_again(&SessionEvent::VerifyRunning);
-    let verified = own_script(run, "verify script of WORKFLOW.md", script, TIMEOUT).await;
+    let verified = own_script(
+        run,
+        "verify script of WORKFLOW.md",
+        script,
+        run.within(TIMEOUT),
+    )
+    .await;
     run.herald.tell_again(&match &verified {
         Ok(()) => SessionEvent::VerifyPassed,
         Err(reason) => SessionEvent::VerifyFailed {
