@@ -65,7 +65,9 @@ impl Console {
     }
 
     fn print(&self, mark: &str, line: &str) {
+        // Once more without what cannot be seen: that may have cut a secret in two.
         let line = text::log_line(&self.redactor.redact(line));
+        let line = self.redactor.redacted(line);
         // An older spelling of commands counts anywhere in a line.
         let line = line.replace("##[", "## [");
         println!("{mark}{line}");
@@ -80,6 +82,12 @@ impl Console {
     /// Takes secrets out of a text that leaves the run.
     pub fn redact(&self, text: &str) -> String {
         self.redactor.redact(text)
+    }
+
+    /// The same of a text for people, who cannot see everything that may cut a secret in two.
+    pub fn shown(&self, text: &str) -> String {
+        self.redactor
+            .redacted(text::visible(&self.redactor.redact(text)))
     }
 
     /// Whether one of the run's secrets stands in a text.

@@ -81,7 +81,7 @@ pub fn end_open(run: &mut Run, status: &str, reason: &str) {
 
 /// A text as it may leave the run.
 pub fn shown(run: &Run, text: &str) -> String {
-    text::cut(&text::visible(&run.console.redact(text)), MAX_REASON)
+    text::cut(&run.console.shown(text), MAX_REASON)
 }
 
 fn redacted(run: &Run, value: Value) -> Value {

@@ -234,7 +234,10 @@ mod tests {
         let begun = Instant::now();
         let mut lines = 0;
         while begun.elapsed() < LOG_PERIOD * 2 {
-            console.child(&format!("line {lines} with the-secret-value"));
+            // The second would be whole again without what no terminal shows.
+            console.child(&format!(
+                "line {lines} with the-secret-value and the-\u{1b}[1msecret\u{200b}-value"
+            ));
             lines += 1;
             sleep(Duration::from_millis(10)).await;
         }

@@ -1,4 +1,5 @@
-//! What the pull request says. What the model says in it is made harmless first.
+//! What the pull request says. What the model says in it is made harmless first, and secrets are looked
+//! for once more in the end: what was taken out may have stood in the middle of one.
 
 use std::fmt::Display;
 
@@ -59,7 +60,7 @@ pub fn body(run: &Run, changes: &[Change]) -> String {
     body.push_str(&format!("\nFixes {}\n", run.config.issue_key));
     body.push_str(&closing_lines(run));
     body.push_str(&format!("\n{}\n", meta(run)));
-    body
+    run.console.redact(&body)
 }
 
 /// The comment on a pull request that more work was put into.
@@ -69,7 +70,7 @@ pub fn follow_up(run: &Run, changes: &[Change]) -> (String, String) {
         run.config.dispatch_id
     );
     let body = format!("{marker}\n{}{}", sections(run, changes), closing_lines(run));
-    (marker, body)
+    (marker, run.console.redact(&body))
 }
 
 /// Marks the one comment that tells how the review of a pull request stands.
@@ -100,7 +101,7 @@ pub fn gap_analysis(run: &Run, reviewed: &Reviewed<'_>, changes: &[Change]) -> (
         body.push_str(&watched(changes));
     }
     body.push_str(&cost_line(run));
-    (GAP_ANALYSIS.to_owned(), body)
+    (GAP_ANALYSIS.to_owned(), run.console.redact(&body))
 }
 
 /// How a review stands.

@@ -381,9 +381,8 @@ fn succeeded(run: &Run) -> ResultReport {
 
 /// What the run wants said on its ticket, as it may leave the run.
 fn comments(run: &Run) -> Vec<RunComment> {
-    let shown = |body: &String| text::visible(&run.console.redact(body));
-    let comment = |body| RunComment {
-        body: text::cut(&shown(body), caps::MAX_COMMENT_BYTES),
+    let comment = |body: &String| RunComment {
+        body: text::cut(&run.console.shown(body), caps::MAX_COMMENT_BYTES),
     };
     run.found.comments.iter().map(comment).collect()
 }
@@ -413,7 +412,7 @@ fn broken(failure: &Failure) -> SessionEvent {
 
 fn redacted(console: &Console, failure: Failure) -> Failure {
     Failure {
-        reason: text::visible(&console.redact(&failure.reason)),
+        reason: console.shown(&failure.reason),
         ..failure
     }
 }
