@@ -149,11 +149,12 @@ pub struct Captured {
 /// Runs a child to its end and keeps its output.
 ///
 /// # Errors
-/// When it cannot be started, or is not done by the deadline; then its whole group is killed.
+/// When it cannot be started, says more than can be kept, or is not done by the deadline; then its whole
+/// group is killed.
 pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let whole = async { tokio::try_join!(child.wait(), read_capped(stdout), read_capped(stderr)) };
+    let whole = async { tokio::try_join!(child.wait(), read_whole(stdout), read_capped(stderr)) };
     let (status, stdout, stderr) = timeout_at(deadline, whole)
         .await
         .map_err(|_| ChildError::TimedOut)??;
@@ -198,6 +199,16 @@ async fn hand_on(
         let used = part.len();
         pipe.consume(used);
     }
+}
+
+/// All of it: half an answer would be taken for the whole.
+async fn read_whole(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let bytes = read_capped(pipe).await?;
+    if bytes.len() as u64 >= MAX_CAPTURE {
+        let problem = format!("it said more than {} MiB", MAX_CAPTURE >> 20);
+        return Err(std::io::Error::other(problem));
+    }
+    Ok(bytes)
 }
 
 async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {

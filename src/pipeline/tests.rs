@@ -23,12 +23,19 @@ const BRANCH: &str = "agent-implement/eng-1-say-hello";
 const APPROVE: &str = r#"{"approved":true,"blocking":[]}"#;
 const REPO_TOKEN: &str = "ghs_repositoryaccess0123456789";
 
+/// Whether the host refuses such a pull request.
+type Refuses = fn(&Value) -> bool;
+
+fn none(_: &Value) -> bool {
+    false
+}
+
 /// One repository, one orchestrator, one agent.
 struct Stage {
     dir: TempDir,
     server: TestServer,
     pulls: Arc<Mutex<Vec<Value>>>,
-    refuse_pulls: Arc<Mutex<Option<u16>>>,
+    refuse_pulls: Arc<Mutex<Refuses>>,
     custom_root: Option<PathBuf>,
 }
 
@@ -39,7 +46,7 @@ impl Stage {
         let dir = tempfile::tempdir().unwrap();
         bare(dir.path(), "host/o/r.git", seed);
         let pulls: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let refuse_pulls: Arc<Mutex<Option<u16>>> = Arc::default();
+        let refuse_pulls = Arc::new(Mutex::new(none as Refuses));
         let (known, refusal) = (pulls.clone(), refuse_pulls.clone());
         let server =
             TestServer::start(move |asked, _| answer(asked, &known, *refusal.lock().unwrap()))
@@ -180,7 +187,7 @@ impl Stage {
 }
 
 /// The orchestrator and the host in one.
-fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuse: Option<u16>) -> Reply {
+fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuses: Refuses) -> Reply {
     let path = asked.path.split('?').next().unwrap_or_default();
     let bearer = asked.header("authorization").unwrap_or_default();
     match (asked.method.as_str(), path) {
@@ -204,10 +211,10 @@ fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuse: Option<u16>) -> Repl
             Reply::json(200, &Value::Array(pulls.lock().unwrap().clone()))
         }
         ("POST", "/repos/o/r/pulls") => {
-            if let Some(status) = refuse {
-                return Reply::json(status, &json!({"message": "Validation Failed"}));
-            }
             let asked = asked.json();
+            if refuses(&asked) {
+                return Reply::json(422, &json!({"message": "Validation Failed"}));
+            }
             let mut pulls = pulls.lock().unwrap();
             let number = pulls.len() + 1;
             let pull = json!({
@@ -319,7 +326,7 @@ async fn a_ticket_becomes_a_pull_request() {
 async fn a_second_attempt_ends_with_the_same_commit_and_one_pull_request() {
     let stage = Stage::new("echo a > a.txt").await;
     let agent = stage.agent("echo $RANDOM > hello.txt", APPROVE);
-    *stage.refuse_pulls.lock().unwrap() = Some(422);
+    *stage.refuse_pulls.lock().unwrap() = |_| true;
     assert!(
         !stage.run(&agent, stage.inputs()).await,
         "died after the push"
@@ -331,7 +338,7 @@ async fn a_second_attempt_ends_with_the_same_commit_and_one_pull_request() {
             .starts_with("PR creation failed with HTTP 422")
     );
     let first = stage.git(&format!("git rev-parse {BRANCH}"));
-    *stage.refuse_pulls.lock().unwrap() = None;
+    *stage.refuse_pulls.lock().unwrap() = none;
     for attempt in ["opens the pull request", "finds it"] {
         assert!(stage.run(&agent, stage.inputs()).await, "{attempt}");
         assert_eq!(
@@ -410,11 +417,62 @@ async fn blockers_that_remain_make_a_draft() {
     );
 }
 
+const A_RACE: &str =
+    r#"{"approved":false,"blocking":[{"title":"A race","problem":"two writers"}]}"#;
+
+#[tokio::test]
+async fn a_change_whose_mending_fails_is_not_lost() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let out_of_turns = json!({"type": "result", "subtype": "error_max_turns", "is_error": true,
+        "num_turns": 9, "result": "", "usage": {"input_tokens": 1, "output_tokens": 1}});
+    let implement = format!(
+        "if [ -e hello.txt ]; then echo half > half.txt; rm a.txt; echo '{out_of_turns}'; exit 1; fi\n\
+         echo hello > hello.txt"
+    );
+    let agent = stage.agent(&implement, A_RACE);
+    assert!(stage.run(&agent, stage.inputs()).await);
+    let (result, steps) = (stage.result(), stage.steps());
+    assert_eq!(result["failureCode"], "REVIEW_UNAPPROVED", "{result}");
+    assert_eq!(result["unresolved"][0], "A race: two writers");
+    let ended = result["unresolved"][1].as_str().unwrap();
+    assert!(ended.starts_with("Mending ended early: "), "{ended}");
+    assert!(steps.contains(&("implement.2".into(), "failed".into())));
+    assert!(!steps.iter().any(|(id, _)| id == "review.2"), "{steps:?}");
+    let pushed = stage.git(&format!("git ls-tree --name-only {BRANCH}"));
+    assert_eq!(pushed, "a.txt\nhello.txt");
+    assert_eq!(stage.pulls.lock().unwrap()[0]["draft"], true);
+}
+
+#[tokio::test]
+async fn a_review_that_names_nothing_is_not_given_to_the_agent_to_mend() {
+    let stage = Stage::new("echo a > a.txt").await;
+    let agent = stage.agent("echo x >> hello.txt", "Looks good to me!");
+    assert!(stage.run(&agent, stage.inputs()).await);
+    let (result, steps) = (stage.result(), stage.steps());
+    let unread = "The review could not be read: its answer is not of the form that was asked for";
+    assert_eq!(result["unresolved"], json!([unread]));
+    assert!(
+        !steps.iter().any(|(id, _)| id == "implement.2"),
+        "{steps:?}"
+    );
+}
+
+#[tokio::test]
+async fn where_the_host_knows_no_drafts_the_pull_request_is_opened_all_the_same() {
+    let stage = Stage::new("echo a > a.txt").await;
+    *stage.refuse_pulls.lock().unwrap() = |asked| asked["draft"] == true;
+    let agent = stage.agent("echo hello > hello.txt", A_RACE);
+    assert!(stage.run(&agent, stage.inputs()).await);
+    let result = stage.result();
+    assert_eq!(result["prUrl"], "https://host/o/r/pull/1");
+    assert_eq!(result["failureCode"], "REVIEW_UNAPPROVED", "{result}");
+    assert_eq!(stage.pulls.lock().unwrap()[0]["draft"], false);
+}
+
 #[tokio::test]
 async fn nothing_is_mended_when_the_time_is_nearly_used_up() {
     let stage = Stage::new("echo a > a.txt").await;
-    let review = r#"{"approved":false,"blocking":[{"title":"A race","problem":"two writers"}]}"#;
-    let agent = stage.agent("echo x >> hello.txt", review);
+    let agent = stage.agent("echo x >> hello.txt", A_RACE);
     let mut inputs = stage.inputs();
     inputs.insert("max_iterations".into(), "2".into());
     inputs.insert("job_timeout_minutes".into(), "8".into());

@@ -14,6 +14,9 @@ const MAX_BLOB: u64 = 24 << 20;
 /// How much of a large blob is looked at at once?
 const WINDOW: usize = 8 << 20;
 
+/// How many bytes of a patch do we look at? A report has room for far less.
+const MOST_OF_A_PATCH: usize = 64 << 20;
+
 /// How much of a window is looked at again at the beginning of the next one? More than any secret is
 /// long.
 const OVERLAP: usize = 64 << 10;
@@ -232,16 +235,24 @@ impl Git {
 
     /// The difference as people read it, cut at `max` bytes.
     pub async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
-        let whole = self.difference("-p", from, to).await?;
-        Ok(text::cut(&whole, max))
+        // One byte more shows that there is more.
+        let begun = self.difference("-p", from, to, max + 1).await?;
+        Ok(text::cut(&begun, max))
     }
 
-    /// The difference as git applies it.
+    /// The difference as git applies it, as far as it can be looked at.
     pub async fn patch(&self, from: &str, to: &str) -> Result<String, GitError> {
-        self.difference("--binary", from, to).await
+        self.difference("--binary", from, to, MOST_OF_A_PATCH).await
     }
 
-    async fn difference(&self, form: &str, from: &str, to: &str) -> Result<String, GitError> {
+    /// The first bytes of a difference: of a large file it may be larger than memory.
+    async fn difference(
+        &self,
+        form: &str,
+        from: &str,
+        to: &str,
+        most: usize,
+    ) -> Result<String, GitError> {
         let args = [
             "diff-tree",
             "-r",
@@ -252,8 +263,13 @@ impl Git {
             from,
             to,
         ];
-        let answer = self.run("git diff-tree", args, &[]).await?;
-        Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
+        let mut begun = Vec::new();
+        let take = |part: &[u8]| {
+            let room = most - begun.len();
+            begun.extend_from_slice(&part[..part.len().min(room)]);
+        };
+        self.stream("git diff-tree", args, take).await?;
+        Ok(String::from_utf8_lossy(&begun).into_owned())
     }
 }
 

@@ -63,6 +63,14 @@ impl Git {
         })
     }
 
+    /// Makes the work tree what it was when this tree was taken, but for what is never taken.
+    pub async fn restore(&self, tree: &str) -> Result<(), GitError> {
+        // What was made since has to be in the index to be removed.
+        self.import().await?;
+        let args = ["read-tree", "--reset", "-u", tree];
+        self.run("git read-tree", args, &[]).await.map(drop)
+    }
+
     /// Stages paths; what git refuses is found by halving.
     async fn stage(&self, paths: &[&[u8]], blocked: &mut Vec<Hit>) -> Result<(), GitError> {
         let mut waiting = vec![paths];

@@ -367,6 +367,32 @@ async fn a_child_of_git_sees_the_listed_variables_only() {
 }
 
 #[tokio::test]
+async fn half_an_answer_is_none() {
+    let world = world("echo a > a.txt").await;
+    let mut spec = world.git.spec([]);
+    spec.program = "head".into();
+    spec.args = ["-c", "64M", "/dev/zero"].map(Into::into).to_vec();
+    let said = child::capture(&spec, Instant::now() + GIT_TIMEOUT).await;
+    let said = said.unwrap_err().to_string();
+    assert_eq!(said, "reading its output: it said more than 64 MiB");
+}
+
+#[tokio::test]
+async fn what_was_made_since_a_tree_was_taken_can_be_undone() {
+    let world = world("mkdir d; echo a > a.txt; echo f > d/f").await;
+    shell(world.tree(), "echo b > b.txt; echo more >> a.txt");
+    let taken = world.git.import().await.unwrap();
+    shell(
+        world.tree(),
+        "echo c > c.txt; rm -rf b.txt d; ln -s /etc d; echo most > a.txt",
+    );
+    world.git.restore(&taken.tree).await.unwrap();
+    let found = shell(world.tree(), "ls; cat a.txt b.txt d/f");
+    assert_eq!(found, "a.txt\nb.txt\nd\na\nmore\nb\nf");
+    assert_eq!(world.git.import().await.unwrap(), taken);
+}
+
+#[tokio::test]
 async fn a_large_file_is_read_in_windows_and_nothing_of_it_is_missed() {
     let world = world("echo a > a.txt").await;
     let token = format!("ghp_{}", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW");

@@ -1,5 +1,6 @@
 //! Implementing and reviewing, in turns, until the review has nothing to mend or the turns are used
-//! up. What the last review left open goes with the pull request.
+//! up. What the last review left open goes with the pull request, and so does a change whose mending
+//! failed: it is there, and must not be lost.
 
 use serde_json::json;
 
@@ -19,7 +20,17 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     for round in 1..=rounds {
         run.found.iterations = round;
         let before = staged.tree.clone();
-        staged = implement(run, &format!("implement.{round}"), &findings).await?;
+        staged = match implement(run, &format!("implement.{round}"), &findings).await {
+            Ok(made) => made,
+            Err(failure) if round > 1 => {
+                run.settle().await?;
+                let restored = run.git.restore(&before).await;
+                restored.map_err(Failure::other)?;
+                findings.push(Finding::closed("Mending ended early", &failure.reason));
+                break;
+            }
+            Err(failure) => return Err(failure),
+        };
         let nothing_new = staged.tree == untouched && staged.blocked.is_empty();
         if nothing_new && !run.found.unpublished {
             return Err(Failure::new(
@@ -32,7 +43,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
             break;
         }
         findings = review(run, &format!("review.{round}"), &staged.tree).await?;
-        if findings.is_empty() {
+        if !findings.iter().any(Finding::is_mendable) {
             break;
         }
     }

@@ -196,9 +196,21 @@ async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, V
         Ok(pull) => return Ok(pull),
         Err(error) => error,
     };
+    let is_invalid = refused.status() == Some(422);
     // It may be there: made by a try whose answer was lost, or by somebody else.
-    if refused.is_ambiguous() || refused.status() == Some(422) {
-        return host.open_pull(&run.repo, branch).await?.ok_or(refused);
+    if refused.is_ambiguous() || is_invalid {
+        match host.open_pull(&run.repo, branch).await? {
+            Some(pull) => return Ok(pull),
+            // Not every plan knows drafts; what is left open stands in the result either way.
+            None if is_invalid && new.draft => {
+                let plain = NewPull {
+                    draft: false,
+                    ..new
+                };
+                return host.create_pull(&run.repo, &plain).await;
+            }
+            None => {}
+        }
     }
     Err(refused)
 }
