@@ -55,6 +55,8 @@ struct State {
     fails: Option<(u64, Fault)>,
     /// Whether everything after the first failure fails as well.
     stays_broken: bool,
+    /// Whether the next sync panics.
+    panics: bool,
 }
 
 impl State {
@@ -117,6 +119,8 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let panics = std::mem::take(&mut self.state().panics);
+        assert!(!panics, "on purpose");
         let mut state = self.state();
         let fault = state.fault();
         if fault.is_none_or(|fault| fault == Fault::All) {
@@ -210,6 +214,22 @@ async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fast
         assert_eq!(count(&again).unwrap(), found + 1);
     }
     true
+}
+
+#[tokio::test]
+async fn a_writer_that_panicked_is_known_to_be_lost() {
+    let disk = Disk::default();
+    let store = Store::on(disk.clone(), Gauge::unlimited()).unwrap();
+    put(&store, 0).await.unwrap();
+    disk.state().panics = true;
+    let failed = put(&store, 1).await;
+    assert!(matches!(failed, Err(StoreError::Lost)), "{failed:?}");
+    assert!(!store.is_healthy());
+    tokio::time::timeout(std::time::Duration::from_secs(9), store.lost())
+        .await
+        .unwrap();
+    let later = put(&store, 1).await;
+    assert!(matches!(later, Err(StoreError::Lost)), "{later:?}");
 }
 
 /// Every operation of a few commits fails once, in every way.

@@ -282,7 +282,7 @@ impl Store {
 
     /// Runs `f` in the write transaction and answers once it is durably committed. A closure that
     /// fails leaves no trace. It may be run more than once, when a neighbour in the same commit
-    /// fails; only the last run counts. A dropped future does not undo the write.
+    /// fails or is refused; only the last run counts. A dropped future does not undo the write.
     pub async fn write<T: Send + 'static>(
         &self,
         f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,

@@ -10,6 +10,7 @@
 //! it.
 //!
 //! A commit for which the disk has no room is not tried: its writes are refused, and the next may do.
+//! Whoever wrote nothing may have seen what was refused, so it is run again without that.
 //! A commit that fails may or may not be on disk. Nothing sensible can follow it in this process:
 //! everybody is told [`StoreError::Lost`], and the process ends and looks again.
 
@@ -198,6 +199,8 @@ trait Work: Send {
     /// Runs the closure and keeps what it answered.
     fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, Deeds);
     fn has_failed(&self) -> bool;
+    /// Has it failed if it wrote: so many bytes are free.
+    fn refuse(&mut self, free: u64);
     /// Answers the caller.
     fn settle(self: Box<Self>, commit: Commit);
 }
@@ -212,8 +215,6 @@ enum Ran {
 #[derive(Clone, Copy)]
 enum Commit {
     Done,
-    /// Nothing was written, for want of room: so many bytes are free.
-    Refused(u64),
     Unknown,
 }
 
@@ -248,16 +249,36 @@ where
         matches!(self.result, Some(Err(_)))
     }
 
+    fn refuse(&mut self, free: u64) {
+        if self.wrote && !self.has_failed() {
+            self.result = Some(Err(StoreError::Full(free)));
+        }
+    }
+
     fn settle(mut self: Box<Self>, commit: Commit) {
         let answer = match (commit, self.result.take()) {
             (_, Some(Err(error))) => Err(error),
-            (Commit::Refused(free), Some(Ok(_))) if self.wrote => Err(StoreError::Full(free)),
-            (Commit::Done | Commit::Refused(_), Some(Ok(value))) => Ok(value),
+            (Commit::Done, Some(Ok(value))) => Ok(value),
             (Commit::Unknown, _) | (_, None) => Err(StoreError::Lost),
         };
         if let Some(reply) = self.reply.take() {
             // The caller may have gone away; the write stands all the same.
             let _ = reply.send(answer);
+        }
+    }
+}
+
+/// Has the store known as lost when the writer panics. Closures are caught, but what the database
+/// does around them is not.
+struct LastWord(Arc<Shared>);
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lose();
+            tracing::error!(
+                "The store's writer panicked. Stopping: what is on disk is known only after a restart."
+            );
         }
     }
 }
@@ -272,6 +293,8 @@ struct Thread {
 impl Thread {
     fn run(mut self) {
         let mut group: Vec<Box<dyn Work>> = Vec::new();
+        // Last, so that it is spoken before those who wait are told.
+        let _last_word = LastWord(Arc::clone(&self.shared));
         while self.waiting.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             let healthy = !self.shared.lost.load(Ordering::Acquire);
             let commit = if healthy {
@@ -313,7 +336,11 @@ impl Thread {
                 && !done.insists
             {
                 tx.abort()?;
-                return Ok(Commit::Refused(free));
+                for work in group.iter_mut() {
+                    work.refuse(free);
+                }
+                // The others may have seen what is not there now.
+                continue;
             }
             self.crash.reach(CrashPoint::CommitBegun);
             tx.commit()?;
@@ -428,6 +455,33 @@ mod tests {
         let is_kept = |key: &&str| store.read(|tx| META.get(tx, *key)).unwrap().is_some();
         let kept: Vec<&str> = asked.into_iter().filter(is_kept).collect();
         assert_eq!(kept, ["first", "good"]);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_answered_from_what_was_refused() {
+        let gauge = Gauge::new(|| Some(5 << 20));
+        let store = Store::on(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+        let slow = store.write(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            Ok(())
+        });
+        let put_once = || {
+            store.write(|tx| {
+                let is_new = META.get(tx, "once")?.is_none();
+                if is_new {
+                    META.put(tx, "once", &json!(1))?;
+                }
+                Ok(is_new)
+            })
+        };
+        let look = store.write(|tx| Ok(META.get(tx, "once")?.is_some()));
+        let (slow, first, second, seen) = tokio::join!(slow, put_once(), put_once(), look);
+        slow.unwrap();
+        for answer in [first, second] {
+            assert!(matches!(answer, Err(StoreError::Full(_))), "{answer:?}");
+        }
+        assert!(!seen.unwrap(), "nothing was written");
+        assert!(store.is_healthy());
     }
 
     #[tokio::test]
