@@ -24,6 +24,7 @@ use crate::domain::transition::{Cause, Event};
 use crate::store::outbox::{self, Errand, Retry};
 use crate::store::syncs::{self, Synced};
 use crate::store::{Space, StoreResult, jobs};
+use crate::wire::LONGEST_PAUSE;
 
 use super::act::{self, Acted, Failure};
 use super::commit::{self, Policy};
@@ -48,6 +49,9 @@ const NAME: &str = "deliver";
 pub async fn run(app: App, stop: Stop) {
     let mut busy: HashSet<String> = HashSet::new();
     let mut tries: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
+    if let Err(error) = call_back(&app).await {
+        tracing::error!(%error, "What waits in the outbox could not be called back.");
+    }
     while !stop.is_given() {
         app.pulse.promise(NAME, LOOK_AROUND + GRACE);
         if let Err(error) = start_due(&app, &mut busy, &mut tries) {
@@ -81,6 +85,23 @@ pub async fn drain(app: &App) -> StoreResult<()> {
             deliver(app, &lane, seq).await?;
         }
     }
+}
+
+/// Has tried now what would wait for longer than any pause lasts: the clock was set back since it was
+/// put off. To try too early does no harm.
+async fn call_back(app: &App) -> StoreResult<()> {
+    let now = app.now();
+    let called = app
+        .store
+        .write(move |tx| outbox::call_back(tx, now + LONGEST_PAUSE, now))
+        .await?;
+    if called > 0 {
+        tracing::warn!(
+            lanes = called,
+            "The clock was set back: what is owed is tried now instead of hours later."
+        );
+    }
+    Ok(())
 }
 
 fn start_due(
@@ -253,12 +274,13 @@ async fn settle_synced(
 
 async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreResult<()> {
     let now = app.now();
-    let hopeless =
-        failure.cause == Cause::Lasting || now.since(errand.tried_since()) >= GIVE_UP_AFTER;
+    let given_up_at = errand.tried_since() + GIVE_UP_AFTER;
+    let hopeless = failure.cause == Cause::Lasting || now >= given_up_at;
     if !hopeless {
         let due_at = now + wait(&app.pace, errand.attempts, failure.retry_after);
         let retry = Retry {
-            due_at,
+            // Only a try is judged, so the last one is no later than that.
+            due_at: due_at.min(given_up_at),
             unsure: failure.unsure,
             error: failure.error,
         };

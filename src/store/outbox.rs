@@ -263,6 +263,32 @@ pub fn hasten(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<
     put_off(tx, errand, &sooner)
 }
 
+/// Has every lane that waits beyond `latest` tried now, and answers how many there were. Only while
+/// none is being tried: a try settles its lane under the time it was begun with.
+pub fn call_back(tx: &WriteTx<'_>, latest: Timestamp, now: Timestamp) -> StoreResult<usize> {
+    let waiting =
+        OUTBOX_HEADS.collect(tx, (latest.as_millis() + 1, "").., |(due, lane), seq| {
+            (due, lane.to_owned(), seq)
+        })?;
+    for (due, lane, seq) in &waiting {
+        let lane = lane.as_str();
+        OUTBOX_HEADS.remove(tx, (*due, lane))?;
+        if let Some(errand) = OUTBOX.get(tx, (lane, *seq))? {
+            let sooner = Errand {
+                due_at: now,
+                ..errand
+            };
+            OUTBOX_HEADS.put(tx, (now.as_millis(), lane), seq)?;
+            OUTBOX.put(tx, (lane, *seq), &sooner)?;
+        }
+    }
+    if !waiting.is_empty() {
+        tx.owe();
+        tx.tell(News::Outbox);
+    }
+    Ok(waiting.len())
+}
+
 /// The errand is given up; operators see it and its lane goes on.
 pub fn bury(tx: &WriteTx<'_>, errand: &Errand, error: &str, now: Timestamp) -> StoreResult<()> {
     settle(tx, errand, now)?;
@@ -371,7 +397,7 @@ mod tests {
     use crate::domain::ids::{IssueId, IssueKey};
     use crate::domain::issue::{IssueRef, System};
     use crate::domain::stage::Stage;
-    use crate::store::Store;
+    use crate::store::{Store, StoreError};
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -490,6 +516,43 @@ mod tests {
         let mut heads = heads;
         heads.sort();
         assert_eq!(heads, firsts);
+    }
+
+    #[tokio::test]
+    async fn what_waits_too_long_is_called_back_and_the_rest_keeps_its_time() {
+        let store = Store::in_memory().unwrap();
+        let latest = NOW + Duration::from_secs(60);
+        let put_off = |lane: &'static str, seq: u64, due_at: Timestamp| {
+            store.write(move |tx| {
+                let claimed = claim(tx, lane, seq, NOW)?.ok_or(StoreError::Panicked)?;
+                let failed = Retry {
+                    due_at,
+                    unsure: true,
+                    error: "no answer".into(),
+                };
+                retry(tx, &claimed, &failed)
+            })
+        };
+        write(&store, |tx| {
+            push(tx, &ticket(1, Stage::Planning), NOW)?;
+            push(tx, &ticket(1, Stage::PrOpened), NOW)?;
+            push(tx, &ticket(2, Stage::Planning), NOW)
+        })
+        .await;
+        let far = latest + Duration::from_millis(1);
+        put_off("ticket:id-1", 1, far).await.unwrap();
+        put_off("ticket:id-2", 3, latest).await.unwrap();
+        assert!(due_now(&store, NOW).is_empty(), "all wait");
+        let called = write(&store, move |tx| call_back(tx, latest, NOW)).await;
+        assert_eq!(called, 1);
+        is_consistent(&store);
+        assert_eq!(due_now(&store, NOW), [("ticket:id-1".to_owned(), 1)]);
+        let again = write(&store, |tx| claim(tx, "ticket:id-1", 1, NOW))
+            .await
+            .unwrap();
+        assert_eq!((again.attempts, again.unsure_since), (2, Some(NOW)));
+        let called = write(&store, move |tx| call_back(tx, latest, NOW)).await;
+        assert_eq!(called, 0);
     }
 
     #[tokio::test]

@@ -1,3 +1,4 @@
+use super::super::quota::LONGEST_PAUSE;
 use super::super::test_server::{Reply, TestServer, client, tls};
 use super::*;
 use serde_json::json;
@@ -46,6 +47,26 @@ async fn a_vendor_that_said_wait_is_not_asked_again() {
     client.send(&other).await.unwrap();
     assert_eq!(server.asked().len(), 2);
     assert!(client.quota().limited_until.is_some());
+}
+
+#[tokio::test]
+async fn a_vendor_that_is_out_of_order_is_not_waited_for_longer_than_one_that_limits_us() {
+    for asked in ["1795222800", "1e300", "Tue, 01 Jan 2999 00:00:00 GMT"] {
+        for status in [503, 429] {
+            let server = TestServer::start(move |_, _| {
+                Reply::json(status, &json!({})).header("retry-after", asked)
+            })
+            .await;
+            let request = Request::get(ACTION, &server.url);
+            let error = client("github").send(&request).await.err().unwrap();
+            let wait = error.retry_after().unwrap();
+            let least = LONGEST_PAUSE - Duration::from_secs(5);
+            assert!(
+                wait > least && wait <= LONGEST_PAUSE,
+                "{status}, {asked}: {wait:?}"
+            );
+        }
+    }
 }
 
 #[tokio::test]

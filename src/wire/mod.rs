@@ -16,7 +16,7 @@ pub(crate) mod test_server;
 pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{ErrorKind, VendorError};
 pub use fields::read_fields;
-pub use quota::Quota;
+pub use quota::{LONGEST_PAUSE, Quota};
 pub use redact::{RedactStream, Redactor};
 pub use request::{Method, Request, Response};
 

@@ -15,7 +15,9 @@ use super::now_millis;
 pub(super) const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long may a vendor make us wait? Limits are hourly; more than this is a clock gone wrong.
-const LONGEST_PAUSE_MS: u64 = 2 * 60 * 60 * 1000;
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(2 * 60 * 60);
+
+const LONGEST_PAUSE_MS: u64 = LONGEST_PAUSE.as_millis() as u64;
 
 /// What is left of an account's allowance, as the vendor last told us.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -144,14 +146,17 @@ fn pause(headers: &HeaderMap, now: u64, unsaid: Duration) -> u64 {
         .unwrap_or_else(|| now.saturating_add(unsaid.as_millis() as u64))
 }
 
-/// `Retry-After` in milliseconds from now; it may be seconds or a date.
+/// `Retry-After` in milliseconds from now, at most the longest pause; it may be seconds or a date.
 pub(super) fn retry_after_ms(headers: &HeaderMap, now: u64) -> Option<u64> {
     let text = text(headers, "retry-after")?;
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Some((seconds.max(0.0) * 1000.0) as u64);
-    }
-    let reference = date_ms(headers).unwrap_or(now);
-    Some(http_date_ms(text)?.saturating_sub(reference))
+    let wait = match text.parse::<f64>() {
+        Ok(seconds) => (seconds.max(0.0) * 1000.0) as u64,
+        Err(_) => {
+            let reference = date_ms(headers).unwrap_or(now);
+            http_date_ms(text)?.saturating_sub(reference)
+        }
+    };
+    Some(wait.min(LONGEST_PAUSE_MS))
 }
 
 fn date_ms(headers: &HeaderMap) -> Option<u64> {

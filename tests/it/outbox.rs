@@ -5,9 +5,9 @@ use std::time::Duration;
 use agent_implement::domain::effect::Effect;
 use agent_implement::domain::job::JobState;
 use agent_implement::domain::stage::Stage;
-use agent_implement::flow;
+use agent_implement::flow::{self, Stop};
 use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::outbox;
+use agent_implement::store::outbox::{self, Retry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -146,6 +146,64 @@ async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
             .comments("ENG-1")
             .contains(&"Told in the end.".to_owned())
     );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_try_is_no_later_than_the_moment_of_giving_up() {
+    let world = World::by_hand([mapping()]).await;
+    world.flag("ENG-1", "Add the feature");
+    world.turn().await;
+    let body = "Never told.".to_owned();
+    let issue = issue(&world);
+    push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    let day = Duration::from_secs(24 * 3600);
+    let given_up_at = world.app.now() + day;
+    world.town.faults(Vendor::Linear).outage(true);
+    // Less than the shortest wait between two tries.
+    let moment = Duration::from_millis(10);
+    world.wait(day - moment);
+    deliver(&world).await;
+    let waiting = owed(&world, "pending").await;
+    assert_eq!(waiting[0]["dueAt"], json!(given_up_at), "{waiting:?}");
+    world.wait(moment);
+    deliver(&world).await;
+    let dead = owed(&world, "dead").await;
+    assert_eq!(dead[0]["attempts"].as_u64(), Some(2), "{dead:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
+    let world = World::by_hand([mapping()]).await;
+    world.flag("ENG-1", "Add the feature");
+    world.turn().await;
+    let body = "Told all the same.".to_owned();
+    let issue = issue(&world);
+    push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    let due_at = world.app.now() + Duration::from_secs(5 * 3600);
+    let put_off = world.app.store.write(move |tx| {
+        let error = "no answer".to_owned();
+        let failed = Retry {
+            due_at,
+            unsure: false,
+            error,
+        };
+        let all = outbox::pending(tx)?;
+        outbox::retry(tx, &all[0], &failed)
+    });
+    put_off.await.unwrap();
+    deliver(&world).await;
+    let told = || {
+        let comments = world.comments("ENG-1");
+        comments.contains(&"Told all the same.".to_owned())
+    };
+    assert!(!told(), "it is not its time");
+    let (hand, stop) = Stop::new();
+    let delivering = tokio::spawn(flow::deliver::run(world.app.clone(), stop));
+    world.until("it is told", told).await;
+    drop(hand);
+    delivering.await.unwrap();
     world.stop().await;
 }
 
