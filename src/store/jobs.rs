@@ -130,6 +130,25 @@ pub fn of_pull(tx: &impl Rows, repo: &Repo, number: u64) -> StoreResult<Vec<Job>
     load(tx, &ids)
 }
 
+/// A repository as the jobs of its pull requests write it, whatever the case it is told in. Leaps from
+/// repository to repository, so that how many pull requests each has costs nothing.
+pub fn repo_of_pulls(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
+    let (told, mut last) = (told.to_string(), String::new());
+    loop {
+        let mut next = None;
+        let beyond = (last.as_str(), u64::MAX, LAST);
+        JOBS_BY_PULL.scan(tx, beyond.., Order::Ascending, |(repo, _, _), ()| {
+            next = Some(repo.to_owned());
+            ControlFlow::Break(())
+        })?;
+        match next {
+            Some(repo) if repo.eq_ignore_ascii_case(&told) => return Ok(Repo::parse(&repo)),
+            Some(repo) => last = repo,
+            None => return Ok(None),
+        }
+    }
+}
+
 /// Every pull request with its latest job, the latest first.
 pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
     let mut latest: BTreeMap<(String, u64), String> = BTreeMap::new();
@@ -233,6 +252,34 @@ mod tests {
             usage: told.usage,
         };
         assert_eq!(read, Some(expected));
+    }
+
+    #[tokio::test]
+    async fn a_repository_is_known_by_its_pull_requests_in_any_case() {
+        let store = Store::in_memory().unwrap();
+        let rows = [
+            ("01A", "shop", Some(1)),
+            ("01B", "shop", Some(2)),
+            ("01C", "Site", Some(1)),
+            ("01D", "docs", None),
+        ];
+        let put = store.write(move |tx| {
+            let jobs = rows.iter().map(|(id, repo, pull)| job(id, repo, *pull));
+            jobs.into_iter().try_for_each(|job| put(tx, &job))
+        });
+        put.await.unwrap();
+        for (told, known) in [
+            ("Shop", Some("shop")),
+            ("shop", Some("shop")),
+            ("site", Some("Site")),
+            ("docs", None),
+            ("sho", None),
+            ("shopping", None),
+        ] {
+            let told = Repo::new("ACME", told);
+            let found = store.read(|tx| repo_of_pulls(tx, &told)).unwrap();
+            assert_eq!(found, known.map(|name| Repo::new("acme", name)), "{told}");
+        }
     }
 
     #[tokio::test]

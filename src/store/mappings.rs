@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use crate::domain::ids::{Repo, TeamKey};
 use crate::domain::mapping::Mapping;
 
-use super::StoreResult;
 use super::shelf::{LAST, Order, Rows, WriteTx};
 use super::tables::{MAPPINGS, MAPPINGS_BY_REPO};
+use super::{StoreResult, jobs};
 
 pub fn get(tx: &impl Rows, team: &TeamKey) -> StoreResult<Option<Mapping>> {
     MAPPINGS.get(tx, team.as_str())
@@ -28,6 +28,15 @@ pub fn target(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
         ControlFlow::Break(())
     })?;
     Ok(known)
+}
+
+/// A repository as it is known already, whatever the case it is told in: by its pull requests, which are
+/// found by the very name alone, or by a mapping.
+pub fn known_as(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
+    match jobs::repo_of_pulls(tx, told)? {
+        Some(known) => Ok(Some(known)),
+        None => target(tx, told),
+    }
 }
 
 pub fn put(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<()> {

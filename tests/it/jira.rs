@@ -392,6 +392,14 @@ async fn a_mapping_is_checked_with_jira_before_it_is_kept() {
     );
     let (status, answer) = save("project = OPS", None).await;
     assert_eq!(status, 200, "{answer}");
+    // Our credential is refused: that says nothing about the mapping.
+    let faults = world.town.faults(Vendor::Jira);
+    for refusal in [401, 403] {
+        faults.next_on("/jql/parse", Fault::Status(refusal));
+        let (status, answer) = save("project = OPS", None).await;
+        assert_eq!(status, 200, "{refusal}: {answer}");
+    }
+    assert_eq!(faults.struck().len(), 2);
     world.end().await;
 }
 

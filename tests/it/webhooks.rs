@@ -425,6 +425,48 @@ async fn what_is_taken_back_is_withdrawn() {
     );
 }
 
+/// The host does not care for case, so operators need not.
+#[tokio::test]
+async fn feedback_is_taken_in_whatever_case_a_mapping_is_saved() {
+    let server = server().await;
+    let token = server.signed_in().await;
+    let save = async |team: &str, owner: &str, repo: &str| {
+        let body = json!({"teamKey": team, "owner": owner, "repo": repo, "defaultBranch": "main"});
+        let told = server.ask("POST", "/api/mappings", &token, body.to_string());
+        let told = told.await;
+        assert_eq!(told.status, 200, "{told:?}");
+        let name = |field: &str| told.body[field].as_str().unwrap().to_owned();
+        format!("{}/{}", name("owner"), name("repo"))
+    };
+    let delete = async |team: &str| {
+        let path = format!("/api/mappings/{team}");
+        let told = server.ask("DELETE", &path, &token, None).await;
+        assert_eq!(told.status, 200, "{told:?}");
+    };
+    let review = async |text: &str| {
+        let review = said("review", "review", text);
+        send(&server, "pull_request_review", &review).await
+    };
+    let queued = json!({"queued": true});
+    assert_eq!(save("ENG", "acme", "shop").await, "acme/shop");
+    assert_eq!(save("ENG", "Acme", "shop").await, "acme/shop");
+    with_pull(&server).await;
+    assert_eq!(save("ENG", "Acme", "Shop").await, "acme/shop");
+    assert_eq!(review("The first is wrong.").await, queued);
+    // Of two teams, the host tells one name.
+    assert_eq!(save("AAA", "ACME", "Shop").await, "acme/shop");
+    assert_eq!(review("The second is wrong.").await, queued);
+    // Its pull request outlives a mapping.
+    for team in ["AAA", "ENG"] {
+        delete(team).await;
+    }
+    assert_eq!(save("WEB", "Acme", "Shop").await, "acme/shop");
+    assert_eq!(review("The third is wrong.").await, queued);
+    assert_eq!(ledger(&server).len(), 3);
+    // Another repository is as it is told.
+    assert_eq!(save("WEB", "Acme", "Docs").await, "Acme/Docs");
+}
+
 #[tokio::test]
 async fn a_merge_closes_the_loop_once() {
     let server = server().await;

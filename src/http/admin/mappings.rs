@@ -84,7 +84,7 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
 }
 
 /// Asks the ticketing system about a mapping that breaks no rule of ours. A system that cannot be
-/// asked now is no reason to refuse: a bad query is told of at each poll.
+/// asked now, or refuses our credential, is no reason to refuse: a bad query is told of at each poll.
 async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(), ApiError> {
     let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
     let Ok(mapping) = input.validate(stored.as_ref(), now) else {
@@ -96,7 +96,9 @@ async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(),
     };
     let problems = match jira.check(&mapping).await {
         Ok(problems) => problems,
-        Err(error) if error.is_permanent() => vec![error.to_string()],
+        Err(error) if error.is_permanent() && !matches!(error.status(), Some(401 | 403)) => {
+            vec![error.to_string()]
+        }
         Err(error) => {
             tracing::warn!(team = %mapping.team_key, %error, "A mapping is saved unchecked.");
             Vec::new()
@@ -118,7 +120,7 @@ fn store(
 ) -> StoreResult<Result<Mapping, MappingError>> {
     let existing = mappings::all(tx)?;
     let stored = existing.iter().find(|one| one.team_key == input.team_key);
-    let mapping = match input.validate(stored, now) {
+    let mut mapping = match input.validate(stored, now) {
         Ok(mapping) => mapping,
         Err(error) => return Ok(Err(error)),
     };
@@ -126,6 +128,10 @@ fn store(
     if let Some(other) = overlapping(&mapping.team_key, keys) {
         let error = MappingError::Overlap(mapping.team_key.clone(), other.clone());
         return Ok(Err(error));
+    }
+    // The host does not care for case; what is known of its pull requests is found by the very name.
+    if let Some(known) = mappings::known_as(tx, &mapping.target())? {
+        (mapping.owner, mapping.repo) = (known.owner, known.name);
     }
     mappings::put(tx, &mapping)?;
     let action = match stored {
