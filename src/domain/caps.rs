@@ -32,6 +32,9 @@ pub const START_SEEN_WITHIN: Duration = Duration::from_secs(2 * 60);
 /// How long after a run's end may its report still arrive before we judge without it?
 pub const REPORT_GRACE: Duration = Duration::from_secs(2 * 60);
 
+/// How long after a run's end may what it left behind be refused to us before we judge without it?
+pub const JUDGED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Issues of one mapping in progress at a time, when the mapping sets no cap.
 pub const DEFAULT_MAX_IN_PROGRESS: u32 = 3;
 

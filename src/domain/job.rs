@@ -310,6 +310,13 @@ impl Job {
         over.then(|| self.out_of_time())
     }
 
+    /// Whether its run ended so long ago that it is not to wait any longer for what its host refuses
+    /// to tell.
+    pub fn is_long_over(&self, now: Timestamp) -> bool {
+        self.run_ended_at
+            .is_some_and(|ended_at| now.since(ended_at) >= caps::JUDGED_WITHIN)
+    }
+
     /// What it is called when this job's time is used up.
     pub fn out_of_time(&self) -> TimeoutReason {
         match self.runner {

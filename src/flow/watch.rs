@@ -14,12 +14,13 @@ use crate::app::App;
 use crate::domain::caps;
 use crate::domain::effect::Draft;
 use crate::domain::ids::Repo;
-use crate::domain::job::{Job, JobState, PullRef, RunHandle, RunnerKind};
+use crate::domain::job::{Job, JobKind, JobState, PullRef, RunHandle, RunnerKind};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::{Activity, Event};
 use crate::runners::ci;
 use crate::scm::{GitHub, Pull, WorkflowRun};
 use crate::store::{StoreResult, jobs};
+use crate::wire::VendorError;
 
 use super::commit::{self, Policy};
 
@@ -59,7 +60,7 @@ async fn look(app: &App, github: &GitHub, repo: &Repo, jobs: Vec<&Job>) -> Store
         Ok(runs) => runs,
         Err(error) => {
             tracing::warn!(%repo, %error, "Open runs could not be listed; time budgets hold all the same.");
-            return Ok(());
+            return judge_long_over(app, jobs, &error).await;
         }
     };
     for job in jobs {
@@ -72,6 +73,29 @@ async fn look(app: &App, github: &GitHub, repo: &Repo, jobs: Vec<&Job>) -> Store
         }
     }
     Ok(())
+}
+
+/// A host that knows us no more, or the repository, tells nothing of what a run left behind: what
+/// ended long ago is judged by what was seen then.
+async fn judge_long_over(app: &App, jobs: Vec<&Job>, error: &VendorError) -> StoreResult<()> {
+    for job in jobs {
+        let seen = job.run.clone().zip(job.conclusion.clone());
+        if let Some((run, conclusion)) = seen.filter(|_| is_in_vain(app, job, error)) {
+            let event = Event::RunEnded {
+                run,
+                conclusion,
+                pull: None,
+            };
+            happen(app, job, event).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody is to wait any longer for what was asked about a run. A host that is out of order
+/// may tell it yet.
+fn is_in_vain(app: &App, job: &Job, error: &VendorError) -> bool {
+    error.is_permanent() && job.is_long_over(app.now())
 }
 
 fn is_run_of(run: &WorkflowRun, job: &Job) -> bool {
@@ -122,20 +146,22 @@ async fn seen(app: &App, github: &GitHub, job: &Job, run: &WorkflowRun) -> Optio
     })
 }
 
-/// The pull request is asked for only when the end is about to be judged by it. None when it was
-/// asked for in vain: judged without it, a run that did well would be called failed.
+/// The pull request is asked for only when the end is about to be judged by it; planning opens none.
+/// None when it was asked for and not told: judged without it, a run that did well would be called
+/// failed. It is called so when its host has refused to tell for long.
 async fn opened_pull(app: &App, github: &GitHub, job: &Job) -> Option<Option<(PullRef, Draft)>> {
     let waited = job
         .run_ended_at
         .map_or(Duration::ZERO, |ended_at| app.now().since(ended_at));
-    if job.callbacks && waited < caps::REPORT_GRACE {
+    let may_report = job.callbacks && waited < caps::REPORT_GRACE;
+    if may_report || job.kind == JobKind::Planning {
         return Some(None);
     }
     match github.open_pull(&job.repo, &job.branch).await {
         Ok(pull) => Some(pull.map(left_behind)),
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "The run's pull request could not be looked up.");
-            None
+            is_in_vain(app, job, &error).then_some(None)
         }
     }
 }

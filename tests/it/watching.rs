@@ -15,6 +15,7 @@ use crate::world::{Engine, Making, WORKFLOW, World, mapping};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a run's report is waited for.
 const GRACE: Duration = Duration::from_secs(120);
@@ -239,6 +240,37 @@ async fn an_end_without_a_word_is_judged_by_the_host() {
         };
         assert_eq!(*told, format!("Implementation failed: {reason}"));
         assert_eq!(*log, format!("Log excerpt (`{label}`)"));
+        world.end().await;
+    }
+}
+
+/// Our App may be taken away, or the repository: what a run left behind is never told then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_whose_host_refuses_to_tell_of_it_is_judged_after_a_day() {
+    for refused in ["/actions/runs?", "/pulls?"] {
+        let world = flagged_with_workflow("echo nothing to do").await;
+        let github = world.town.faults(Vendor::GitHub);
+        world.turn().await;
+        world.until_run_is("completed").await;
+        world.turn().await;
+        world.wait(DAY - SECOND);
+        github.next_on(refused, Fault::Status(404));
+        world.turn().await;
+        assert_eq!(github.pending(), 0, "{refused}");
+        assert!(world.job().is_active(), "{refused}: it may tell it yet");
+
+        world.wait(SECOND);
+        github.outage(true);
+        world.turn().await;
+        assert!(world.job().is_active(), "it is only out of order");
+        github.outage(false);
+        github.next_on(refused, Fault::Status(404));
+        world.turn().await;
+        assert_eq!(
+            world.comments("ENG-1")[0],
+            "Implementation failed: the run ended without opening a pull request",
+            "{refused}"
+        );
         world.end().await;
     }
 }
