@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agent_implement::app::App;
+use agent_implement::domain::secret::Secret;
 use agent_implement::http;
 use agent_implement::keys::admin_token;
 use agent_implement::store::admin_tokens::{self, AdminToken};
@@ -119,7 +120,8 @@ impl Side {
         let app = service::app(store, &[])?;
         let token = admin_token::fresh().map_err(|error| anyhow!(error))?;
         let token = token.expose().to_owned();
-        let (hash, now) = (admin_token::hash(&token), app.now());
+        let code = Secret::new(service::ACCESS_CODE);
+        let (hash, now) = (admin_token::hash(&token, &code), app.now());
         let expires_at = now + Duration::from_secs(3600);
         let put = app
             .store

@@ -266,13 +266,18 @@ pub fn is_admin(app: &App, caller: &Caller) -> StoreResult<bool> {
     if caller.is_owner {
         return Ok(true);
     }
-    let Some(token) = caller.authorization.as_deref().and_then(bearer) else {
+    let token = caller.authorization.as_deref().and_then(bearer);
+    let Some(hashed) = token.and_then(|token| hashed(app, token)) else {
         return Ok(false);
     };
-    let known = app
-        .store
-        .read(|tx| admin_tokens::get(tx, &admin_token::hash(token)))?;
+    let known = app.store.read(|tx| admin_tokens::get(tx, &hashed))?;
     Ok(known.is_some_and(|known| known.expires_at > app.now()))
+}
+
+/// What is stored of the token of somebody who is signed in; none without an access code to sign in with.
+pub fn hashed(app: &App, token: &str) -> Option<String> {
+    let code = app.config.admin_access_code.as_ref()?;
+    Some(admin_token::hash(token, code))
 }
 
 /// Whom the request comes from: the peer, or behind a trusted proxy the last hop that is none.

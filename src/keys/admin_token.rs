@@ -6,7 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::domain::secret::Secret;
 
-use super::sha256_hex;
+use super::signature::sign;
 
 /// A fresh token of 32 random bytes, as text that fits a header.
 ///
@@ -20,9 +20,10 @@ pub fn fresh() -> Result<Secret, String> {
     Ok(Secret::new(BASE64URL_NOPAD.encode(&bytes)))
 }
 
-/// What is stored in a token's place.
-pub fn hash(token: &str) -> String {
-    sha256_hex(token)
+/// What is stored in a token's place. Under another access code it is another: a new code signs
+/// everybody out.
+pub fn hash(token: &str, access_code: &Secret) -> String {
+    sign(token.as_bytes(), access_code)
 }
 
 /// Whether two texts are the same, in a time that depends on neither.
@@ -40,14 +41,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_differ_and_their_hash_is_stable() {
+    fn tokens_differ_and_their_hash_is_stable_under_one_code() {
         let (one, two) = (fresh().unwrap(), fresh().unwrap());
         assert_ne!(one, two);
         assert_eq!(one.expose().len(), 43);
-        assert_eq!(hash("abc").len(), 64);
+        let text = "The quick brown fox jumps over the lazy dog";
         assert_eq!(
-            hash("abc"),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+            hash(text, &Secret::new("key")),
+            "f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8"
+        );
+        assert_ne!(
+            hash(text, &Secret::new("key")),
+            hash(text, &Secret::new("other"))
         );
     }
 

@@ -1,4 +1,4 @@
-//! Who is signed in to the admin API. Only hashes of tokens are stored.
+//! Who is signed in to the admin API. Only keyed hashes of tokens are stored.
 
 use serde::{Deserialize, Serialize};
 

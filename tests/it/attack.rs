@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use agent_implement::domain::job::{JobKind, JobState};
+use agent_implement::domain::secret::Secret;
 use agent_implement::keys::admin_token;
 use agent_implement::keys::run_token::Audience;
 use agent_implement::store::Store;
@@ -15,7 +16,7 @@ mod connections;
 mod guessing;
 mod words;
 
-use crate::api::{ALL_ON, Server, TOKEN_SECRET, job, raw};
+use crate::api::{ACCESS_CODE, ALL_ON, Server, TOKEN_SECRET, job, raw};
 use crate::process::{Service, client};
 use crate::webhooks::{self, signature};
 
@@ -174,7 +175,7 @@ async fn a_credential_opens_its_own_door_only() {
         assert_eq!(told.fault(), (status, sentence), "{method} {path}");
     }
     // What is stored of a token opens nothing: who reads the store's file cannot sign in with it.
-    let stored = admin_token::hash(&admin);
+    let stored = admin_token::hash(&admin, &Secret::new(ACCESS_CODE));
     let told = server.ask("GET", "/api/mappings", &stored, None).await;
     assert_eq!(told.status, 401);
     // Another job's report is not taken for this one's.

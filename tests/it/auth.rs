@@ -55,6 +55,28 @@ async fn a_token_is_good_for_a_day_or_until_its_owner_leaves() {
 }
 
 #[tokio::test]
+async fn a_new_access_code_signs_everybody_out() {
+    let store = Store::in_memory().unwrap();
+    let server = Server::with(ALL_ON, store.clone()).await;
+    let token = server.signed_in().await;
+    server.stop().await.unwrap();
+    let mut flags = ALL_ON.to_vec();
+    for (code, status) in [
+        (ACCESS_CODE, 200),
+        ("another code", 401),
+        (ACCESS_CODE, 200),
+    ] {
+        flags[1] = code;
+        let server = Server::with(&flags, store.clone()).await;
+        for path in [MAPPINGS, "/api/audit"] {
+            let told = server.ask("GET", path, &token, None).await;
+            assert_eq!(told.status, status, "{path} with {code:?}");
+        }
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
     let server = Server::start().await;
     let run = job("01JOB", JobKind::Planning);

@@ -15,10 +15,10 @@ use crate::domain::audit::{Action, Actor};
 use crate::flow::doorkeeping::{self, Refusal};
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
-    ApiResult, BODY, Routes, authorization, body, client, json, method, ok, one_of, only, operator,
-    signed_in, with,
+    ApiResult, BODY, Routes, authorization, body, client, hashed, json, method, ok, one_of, only,
+    operator, signed_in, with,
 };
-use crate::keys::admin_token::{access_code_matches, fresh, hash};
+use crate::keys::admin_token::{access_code_matches, fresh};
 use crate::keys::signature::bearer;
 use crate::store::admin_tokens::{self, AdminToken};
 use crate::store::audit;
@@ -75,7 +75,8 @@ async fn sign_in(from: IpAddr, body: Bytes, throttle: Arc<Throttle>, app: App) -
         tracing::error!(%cause, "No admin token could be made.");
         ApiError::internal()
     })?;
-    let (hashed, expires_at) = (hash(token.expose()), now + TOKEN_LIFE);
+    let hashed = hashed(&app, token.expose()).ok_or(AdminFault::InvalidAccessCode)?;
+    let expires_at = now + TOKEN_LIFE;
     let deed = Actor::admin(from).did(Action::SignedIn, "");
     let stored = app.store.write(move |tx| {
         admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
@@ -88,11 +89,13 @@ async fn sign_in(from: IpAddr, body: Bytes, throttle: Arc<Throttle>, app: App) -
 }
 
 async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
-    let token = header.as_deref().and_then(bearer).unwrap_or_default();
-    let hashed = hash(token);
+    let token = header.as_deref().and_then(bearer);
+    let hashed = token.and_then(|token| hashed(&app, token));
     let (deed, now) = (by.did(Action::SignedOut, ""), app.now());
     let removed = app.store.write(move |tx| {
-        admin_tokens::remove(tx, &hashed)?;
+        if let Some(hashed) = &hashed {
+            admin_tokens::remove(tx, hashed)?;
+        }
         audit::append(tx, &deed, now)
     });
     removed.await?;
