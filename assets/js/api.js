@@ -79,7 +79,8 @@ async function ask(method, path, body = /** @type {any} */ (undefined)) {
 	} catch {
 		throw new ApiError(0, "The service cannot be reached.");
 	}
-	if (answer.ok) return said;
+	// Degraded comes with 503, and is an answer.
+	if (answer.ok || said?.status === "degraded") return said;
 	if (answer.status === 401 && path !== "/api/auth" && isSignedIn()) {
 		sessionStorage.removeItem(KEY);
 		onSignedOut();

@@ -49,6 +49,8 @@ let soon = null;
 /** @type {string | null} */
 let version = null;
 let stopListening = () => {};
+/** The menu of a narrow screen. */
+let menuIsOpen = false;
 
 export function open(el) {
 	root = el;
@@ -83,9 +85,9 @@ export async function route() {
 	if (current.name !== name || current.rest.join("/") !== rest.join("/")) {
 		const moved = current.name !== "";
 		current = { ...nowhere(), name, rest };
+		menuIsOpen = false;
 		document.title = `${NAMES.get(name) ?? "Not found"} · Agent Implement`;
 		draw();
-		root.querySelector("nav.side")?.classList.remove("open");
 		if (moved) {
 			scrollTo(0, 0);
 			$(root, "h1")?.focus({ preventScroll: true });
@@ -166,7 +168,7 @@ function skip(event) {
 function side() {
 	const link = (/** @type {[string, string]} */ [name, title]) =>
 		h("a", { href: to(name), class: "nav-link", "aria-current": current.name === name ? "page" : null }, icon(name), title);
-	return h("nav", { class: "side", "aria-label": "Panels", id: "side" },
+	return h("nav", { class: menuIsOpen ? "side open" : "side", "aria-label": "Panels", id: "side" },
 		h("div", { class: "brand" }, logo(), h("span", {}, "Agent Implement")),
 		GROUPS.map(([group, panels]) => h("div", { class: "nav-group", role: "group", "aria-label": group }, h("p", { class: "nav-title", "aria-hidden": "true" }, group), panels.map(link))),
 		h("p", { class: "version" }, version ? `Version ${version}` : ""));
@@ -176,13 +178,13 @@ const STATES = { live: ["ok", "Live", "Changes show by themselves."], connecting
 
 function top() {
 	const [tone, text, title] = STATES[liveState()];
-	const toggle = (event) => {
-		const opened = root.querySelector("nav.side")?.classList.toggle("open");
-		event.currentTarget.setAttribute("aria-expanded", String(Boolean(opened)));
-		if (opened) $(root, "nav.side a")?.focus();
+	const toggle = () => {
+		menuIsOpen = !menuIsOpen;
+		draw();
+		if (menuIsOpen) $(root, "nav.side a")?.focus();
 	};
 	return h("header", { class: "top" },
-		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": "false", onclick: toggle }, icon("menu")),
+		h("button", { class: "button ghost icon-only menu-toggle", "aria-label": "Panels", "aria-controls": "side", "aria-expanded": String(menuIsOpen), onclick: toggle }, icon("menu")),
 		h("span", { class: `live ${tone}`, title, role: "status" }, text),
 		h("span", { class: "grow" }),
 		themeSwitch(),

@@ -23,7 +23,7 @@ function actionsOf({ teamKey, paused, owner, repo }, { reload }) {
 		await reload();
 	};
 	const drop = () => askToDelete({
-		title: `Delete the project ${teamKey}?`, text: `Issues of ${teamKey} are not dispatched to ${owner}/${repo} any more. Its running jobs are followed to their end.`,
+		title: `Delete the project ${teamKey}?`, text: `Issues of ${teamKey} are not dispatched to ${owner}/${repo} any more. Its running jobs are followed to their end. Its stored secrets are deleted.`,
 		action: "Delete project", path, done: `${teamKey} is deleted.`, after: reload,
 	});
 	return [

@@ -5,7 +5,6 @@ import { icon } from "./icons.js";
 import { remove } from "../api.js";
 import { busy, button, placeToast, toast } from "./ui.js";
 
-
 let count = 0;
 
 /**

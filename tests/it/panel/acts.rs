@@ -176,7 +176,7 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.press("More for SHOP").await;
     browser.press("Delete").await;
     browser
-        .sees("Its running jobs are followed to their end.")
+        .sees("Its running jobs are followed to their end. Its stored secrets are deleted.")
         .await;
     browser.press("Cancel").await;
     assert!(

@@ -19,6 +19,13 @@ const ASIDES: [&str; 4] = [
     "projects?secrets=SHOP",
 ];
 
+/// From now on the service answers its front page as one that is degraded.
+const DEGRADED: &str = r#"
+    window.was = window.fetch;
+    const state = { status: "degraded", polls: 1, lastPollAt: null, version: "1", reasons: ["the store cannot write"] };
+    window.fetch = (path, how) => path === "/" ? Promise.resolve(new Response(JSON.stringify(state), { status: 503 })) : window.was(path, how);
+"#;
+
 /// The checker of accessibility, where it is installed.
 fn checker() -> Option<String> {
     let script = super::tool("axe-core/axe.min.js", "a part of panel::looks")?;
@@ -144,6 +151,12 @@ async fn an_empty_service_says_what_to_do_next() {
     }
     assert_eq!(complaints(browser.console().await), [""; 0]);
 
+    browser.js(DEGRADED).await;
+    browser.turn_to("overview").await;
+    browser.sees("The service is degraded.").await;
+    browser.sees("the store cannot write").await;
+    browser.js("window.fetch = window.was").await;
+
     browser.turn_to("pipelines").await;
     browser
         .js("window.was = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))")
@@ -159,6 +172,32 @@ async fn an_empty_service_says_what_to_do_next() {
     world.app.pulse.poll_ended(world.app.now());
     browser.sees("It could not be refreshed").await;
     browser.sees("Nothing is blocked").await;
+    browser.quit().await;
+    world.stop().await;
+}
+
+/// On a telephone the menu stays open whatever is drawn anew, until a panel is chosen.
+#[tokio::test]
+async fn an_open_menu_is_left_open() {
+    let world = bare().await;
+    let Some(browser) = signed_in(&world, "panel::looks::menu").await else {
+        return world.stop().await;
+    };
+    let state = "return [document.querySelector('nav.side').checkVisibility({ visibilityProperty: true }), \
+                 document.querySelector('.menu-toggle').ariaExpanded]";
+    browser.resize(360).await;
+    assert_eq!(browser.js(state).await, json!([false, "false"]));
+    browser.press("Panels").await;
+    assert_eq!(browser.js(state).await, json!([true, "true"]));
+    browser
+        .js("document.querySelector('.top [aria-label^=Colours]').click()")
+        .await;
+    assert_eq!(browser.js(state).await, json!([true, "true"]));
+    browser.turn_to("issues").await;
+    assert_eq!(browser.js(state).await, json!([false, "false"]));
+    browser.press("Panels").await;
+    browser.press("Panels").await;
+    assert_eq!(browser.js(state).await, json!([false, "false"]));
     browser.quit().await;
     world.stop().await;
 }
