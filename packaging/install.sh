@@ -43,8 +43,11 @@ check_sum() { # check_sum COPY SUM: the copy of $file has this sum, or the one t
 # put MODE FILE PLACE: answers whether that changed anything.
 put() {
     if cmp -s "$2" "$3"; then return 1; fi
-    install -D -m "$1" "$2" "$3.new"
-    mv -f "$3.new" "$3"
+    # It is called in a condition, where set -e does nothing.
+    { install -D -m "$1" "$2" "$3.new" && mv -f "$3.new" "$3"; } || {
+        rm -f "$3.new"
+        fail "$3 could not be installed; it is as it was"
+    }
     say "installed $3"
 }
 

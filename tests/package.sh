@@ -257,6 +257,11 @@ fact "a file that was tampered with is refused" lacks inside sh -c "
     cp -r $folder /root/bad && echo x >>/root/bad/agent-implement && /root/bad/install.sh /root/bad/agent-implement"
 fact "for its checksum" grep -q 'bad/agent-implement is not what it should be' "$work/before"
 fact "and leaves no trace" inside test ! -e /usr/local/bin/agent-implement -a ! -e /etc/agent-implement
+fact "on a disk that is too small for it" inside mount -t tmpfs -o size=64k none /usr/local/bin
+fact "the installation fails" lacks inside "$folder/install.sh" "$folder/agent-implement"
+fact "says what could not be installed" grep -q '/usr/local/bin/agent-implement could not be installed' "$work/before"
+fact "and leaves no part of it" lacks inside sh -c 'ls -A /usr/local/bin | grep agent-implement'
+inside umount /usr/local/bin
 fact "install.sh installs it" inside "$folder/install.sh" "$folder/agent-implement"
 fact "it runs" health
 fact "a project can be mapped" map_team

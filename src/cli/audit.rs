@@ -37,7 +37,7 @@ impl Arguments {
 
 pub async fn audit(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Command::Verify { head, place } = arguments.command;
-    let verdict = verify(&place.data_dir, head.as_deref()).await?;
+    let verdict = verify(place.dir(), head.as_deref()).await?;
     Ok(tell(&verdict))
 }
 

@@ -46,7 +46,7 @@ pub async fn backup(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "--with-key needs a FILE to write the key beside"
         );
         let mut output = io::stdout();
-        take(&place.data_dir, &mut output).await?;
+        take(place.dir(), &mut output).await?;
         output.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -56,16 +56,16 @@ pub async fn backup(arguments: Arguments) -> anyhow::Result<ExitCode> {
         refuse_to_replace(&key_file, *force)?;
     }
     let mut fresh = beside(file)?;
-    take(&place.data_dir, fresh.as_file_mut()).await?;
+    take(place.dir(), fresh.as_file_mut()).await?;
     let header = Backup::open(fresh.path())?.header;
     keep(fresh, file, *force)?;
     println!(
         "{} holds everything of {} as it was at {}.",
         file.display(),
-        place.data_dir.display(),
+        place.dir().display(),
         header.taken_at
     );
-    let key = place.data_dir.join(KEY_FILE);
+    let key = place.dir().join(KEY_FILE);
     if arguments.with_key {
         copy_key(&key, &key_file, *force)?;
         println!(

@@ -49,7 +49,7 @@ after the backup are unknown: their reports are refused, and their tickets stay 
 somebody sets the trigger again.";
 
 pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let dir = &arguments.place.data_dir;
+    let dir = &folder(&arguments.place)?;
     if Service::connect(dir).await?.is_some() {
         bail!(BackupError::Running);
     }
@@ -65,7 +65,7 @@ pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let now = Clock::Machine.now();
     let staged = Staged::make(backup, dir, sealed, now)?;
-    let key = key_to_put(&staged, &arguments)?;
+    let key = key_to_put(&staged, &arguments, dir)?;
     let header = staged.header().clone();
     let aside = staged.put_in_place(key.as_ref(), now)?;
     println!(
@@ -84,6 +84,19 @@ pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The whole path of the data folder, for what is told of it. One that is not there yet is made only
+/// where somebody named it: else the service's own would stay as it is.
+fn folder(place: &Place) -> anyhow::Result<PathBuf> {
+    let dir = std::path::absolute(place.dir()).context("finding the current folder")?;
+    ensure!(
+        place.is_named() || dir.is_dir(),
+        "there is no data folder {}; name the service's with --data-dir, or with --env-file and its environment \
+         file. Nothing was changed",
+        dir.display()
+    );
+    Ok(dir)
+}
+
 fn tell(aside: &Aside) {
     if let Some(store) = &aside.store {
         println!("The store that was there is now {}.", store.display());
@@ -95,7 +108,11 @@ fn tell(aside: &Aside) {
 
 /// The key that must be put into the data directory for the service to open the secrets; none when it
 /// needs none, or has it.
-fn key_to_put(staged: &Staged, arguments: &Arguments) -> anyhow::Result<Option<Secret>> {
+fn key_to_put(
+    staged: &Staged,
+    arguments: &Arguments,
+    dir: &Path,
+) -> anyhow::Result<Option<Secret>> {
     let rows = staged.sealed()?;
     if rows.is_empty() {
         return Ok(None);
@@ -108,7 +125,7 @@ fn key_to_put(staged: &Staged, arguments: &Arguments) -> anyhow::Result<Option<S
         ensure!(opens(key), no_key(rows.len(), "SECRETS_KEY does not fit"));
         return Ok(None);
     }
-    let present = key_in(&arguments.place.data_dir.join(KEY_FILE));
+    let present = key_in(&dir.join(KEY_FILE));
     if present.as_ref().is_some_and(opens) {
         return Ok(None);
     }

@@ -26,16 +26,31 @@ const REST: Duration = Duration::from_millis(100);
 /// How the control socket is called in an address; nobody looks it up.
 const BASE: &str = "http://control";
 
+/// The data folder where nothing names one.
+const USUAL: &str = "./data";
+
 /// Where a service keeps its data.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Place {
-    /// Data folder of the service.
-    #[arg(long, env = "DATA_DIR", default_value = "./data")]
-    pub data_dir: PathBuf,
+    /// Data folder of the service; ./data where nothing names it.
+    #[arg(long, env = "DATA_DIR")]
+    data_dir: Option<PathBuf>,
     /// File with the service's variables, as systemd's EnvironmentFile= has them; DATA_DIR is taken from
     /// there.
     #[arg(long, value_name = "FILE")]
     pub env_file: Option<PathBuf>,
+}
+
+impl Place {
+    /// The data folder.
+    pub fn dir(&self) -> &Path {
+        self.data_dir.as_deref().unwrap_or(Path::new(USUAL))
+    }
+
+    /// Whether anybody said which folder it is.
+    pub fn is_named(&self) -> bool {
+        self.data_dir.is_some()
+    }
 }
 
 /// The service, one way or the other.
@@ -56,7 +71,7 @@ pub async fn reach(dir: &Path) -> anyhow::Result<Reached> {
         }
         if !dir.join(FILE_NAME).exists() {
             bail!(
-                "there is no store in {}; name the service's data folder with --data-dir or DATA_DIR",
+                "there is no store in {}; name the service's data folder with --data-dir, DATA_DIR or --env-file",
                 dir.display()
             );
         }

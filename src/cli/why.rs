@@ -65,7 +65,7 @@ pub async fn why(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn ask(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
     let issue = arguments.issue.trim();
-    Ok(match reach(&arguments.place.data_dir).await? {
+    Ok(match reach(arguments.place.dir()).await? {
         Reached::Running(service) => {
             let path = format!("/api/why/{}", url_encoded(issue));
             service.get(&path).await?

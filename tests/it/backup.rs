@@ -18,7 +18,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::api::{TOKEN_SECRET, job};
-use crate::process::{Service, ask, client, run, said};
+use crate::process::{Service, ask, client, command, run, said};
 
 /// Runs a command on a data directory and answers what it said, exit code first.
 fn on(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -214,6 +214,43 @@ async fn nothing_is_written_over_unasked() {
     );
     let restored = opened(&data).await;
     assert_eq!(restored.read(|tx| jobs::latest(tx, 10)).unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn only_a_folder_that_somebody_named_is_made_for_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("old"), dir.path().join("backup"));
+    let path = file.to_str().unwrap();
+    with_jobs(&data, 3).await;
+    assert_eq!(on(&data, &["backup", path]).0, 0);
+    let here = |more: &[&str]| {
+        let mut restore = command(&[&["restore", path][..], more].concat());
+        said(&restore.current_dir(dir.path()).output().unwrap())
+    };
+    let usual = dir.path().join("data");
+    let (code, _, told) = here(&[]);
+    assert_eq!(code, 1);
+    let missing = format!("there is no data folder {};", usual.display());
+    assert!(told.contains(&missing), "{told}");
+    assert!(
+        told.contains("--data-dir") && told.contains("--env-file"),
+        "{told}"
+    );
+    assert!(!usual.exists(), "nothing was made");
+
+    let (settings, named) = (dir.path().join("service.env"), dir.path().join("named"));
+    fs::write(&settings, "DATA_DIR=named\n").unwrap();
+    for (more, place) in [
+        (&["--env-file", settings.to_str().unwrap()][..], &named),
+        (&["--data-dir", "./data"][..], &usual),
+        (&["--replace"][..], &usual),
+    ] {
+        let (code, told, wrong) = here(more);
+        assert_eq!(code, 0, "{more:?}: {wrong}");
+        let written = format!("{} is again as it was", place.display());
+        assert!(told.contains(&written), "{told}");
+        assert!(place.join(FILE_NAME).exists(), "{more:?}");
+    }
 }
 
 #[tokio::test]
