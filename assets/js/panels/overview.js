@@ -31,7 +31,7 @@ export function view({ main: log, blockers, config, outbox, health, mappings, fa
 	const teams = new Set(running.map((job) => job.teamKey)).size;
 	return [
 		failed.map((text) => notice("warn", text)),
-		health?.status === "degraded" && notice("bad", h("b", {}, "The service is degraded. "), health.reasons?.join(", ")),
+		health?.status === "degraded" && notice("bad", h("b", {}, "The service is degraded: "), health.reasons?.join(", ")),
 		mappings && !Object.keys(mappings).length && empty("Connect your first project", "A project says which tickets become pull requests of which repository.", newProject()),
 		h("div", { class: "tiles" },
 			tile("Running", running.length, teams ? `in ${count(teams, "project")}` : "Nothing runs", teams ? "run" : "", to("pipelines")),

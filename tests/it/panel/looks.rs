@@ -153,7 +153,7 @@ async fn an_empty_service_says_what_to_do_next() {
 
     browser.js(DEGRADED).await;
     browser.turn_to("overview").await;
-    browser.sees("The service is degraded.").await;
+    browser.sees("The service is degraded:").await;
     browser.sees("the store cannot write").await;
     browser.js("window.fetch = window.was").await;
 
