@@ -71,8 +71,8 @@ impl Remains {
             && self.commits.iter().all(|commits| *commits == 1)
             && self.left.is_empty()
             && tickets.all(|((_, said), (_, begins))| {
-                let rest = &said[alike(said, &begins)..];
-                (rest.is_empty() && said.len() == begins.len()) || tells_the_death(rest)
+                let (usual, rest) = said.split_at(alike(said, &begins));
+                (rest.is_empty() && said.len() == begins.len()) || tells_the_death(usual, rest)
             })
     }
 }
@@ -126,16 +126,25 @@ fn alike(said: &[String], begins: &[&str]) -> usize {
         .count()
 }
 
-/// What a ticket is told of a run that died with its machine: the log is left out where there is none.
-fn tells_the_death(said: &[String]) -> bool {
+/// What a ticket is told of a run that died with its machine, after what it was told as usual. A session
+/// that had told of a failure of its own is not told to have failed again; the log is left out where
+/// there is none.
+fn tells_the_death(usual: &[String], said: &[String]) -> bool {
     const DIED: &str = "failed: the session ended with exit code 137";
-    match said {
-        [session, run, log @ .., gone] => {
-            session.starts_with(&format!("Session {DIED}"))
-                && ["Planning", "Implementation"].contains(&run.split(' ').next().unwrap())
+    let had_failed = usual
+        .last()
+        .is_some_and(|last| last.starts_with("Session failed"));
+    let of_run = match said.split_first() {
+        _ if had_failed => said,
+        Some((session, rest)) if session.starts_with(&format!("Session {DIED}")) => rest,
+        _ => return false,
+    };
+    match of_run {
+        [run, log @ .., gone] => {
+            ["Planning", "Implementation"].contains(&run.split(' ').next().unwrap())
                 && run.contains(DIED)
                 && log.len() <= 1
-                && log.iter().all(|log| log.starts_with("Log excerpt (`"))
+                && log.iter().all(|log| log.starts_with("Log excerpt ("))
                 && gone.starts_with(GONE)
         }
         _ => false,
