@@ -238,7 +238,7 @@ impl Reference {
             Kind::Planning => team.plans && ticket.marker().is_none(),
             Kind::Implementation if team.plans => ticket.marker() == Some("Plan-Complete"),
             Kind::Implementation => matches!(ticket.marker(), None | Some("Plan-Complete")),
-            Kind::GapFill => asked && ticket.pull_known,
+            Kind::GapFill => asked && ticket.pull_known && !ticket.merged,
         };
         let queued = polled
             && ticket.flagged()

@@ -147,7 +147,7 @@ impl System {
         let wanted = match () {
             () if !team.mapped || (!ticket.pull_known && !team.paused) => 404,
             () if team.paused => 423,
-            () if self.model.active(at) || troubled => 502,
+            () if self.model.active(at) || ticket.merged || troubled => 502,
             () => 200,
         };
         let url = format!("{}/trigger/gap-fill", self.world().address);
