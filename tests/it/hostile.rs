@@ -8,7 +8,7 @@ mod traps;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_implement::domain::job::JobState;
+use agent_implement::domain::job::{Job, JobState};
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 
 use crate::world::World;
@@ -134,19 +134,22 @@ async fn an_agent_that_puts_another_repository_in_place_of_its_own_gains_nothing
     world.end().await;
 }
 
+/// The job whose agent made its change, did something to the run's git directory, and planted traps in one.
+async fn ended_after(world: &World, traps: &Traps, deed: &str, git_dir: &str) -> Job {
+    let mut steps = vec![Step::write("feature.txt", "done\n"), Step::run(deed)];
+    let planted = traps.planted(git_dir, &world.town.github_server_url());
+    steps.extend(planted.iter().map(|(path, text)| Step::plant(path, text)));
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    world.ended("ENG-1").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_git_directory_that_was_replaced_by_a_way_to_another_is_not_used() {
     let (world, traps) = hostile_world().await;
     let before = heads(&world);
-    let mut steps = vec![
-        Step::write("feature.txt", "done\n"),
-        Step::run("mv ../git ../moved && echo \"gitdir: $(realpath ../moved)\" > ../git"),
-    ];
-    let planted = traps.planted("../moved", &world.town.github_server_url());
-    steps.extend(planted.iter().map(|(path, text)| Step::plant(path, text)));
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    let replace = "mv ../git ../moved && echo \"gitdir: $(realpath ../moved)\" > ../git";
+    let job = ended_after(&world, &traps, replace, "../moved").await;
 
     assert_eq!(job.state.status(), "failed", "{}", log(&world));
     let comments = world.town.linear().issue("ENG-1").comments();
@@ -160,15 +163,8 @@ async fn a_git_directory_that_was_replaced_by_a_way_to_another_is_not_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_git_directory_whose_head_leads_nowhere_is_sealed_all_the_same() {
     let (world, traps) = hostile_world().await;
-    let mut steps = vec![
-        Step::write("feature.txt", "done\n"),
-        Step::run("ln -sfn refs/heads/none ../git/HEAD"),
-    ];
-    let planted = traps.planted("../git", &world.town.github_server_url());
-    steps.extend(planted.iter().map(|(path, text)| Step::plant(path, text)));
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    let mislead = "ln -sfn refs/heads/none ../git/HEAD";
+    let job = ended_after(&world, &traps, mislead, "../git").await;
 
     assert_eq!(job.state, JobState::Completed, "{}", log(&world));
     assert_eq!(traps.sprung(), [""; 0], "{}", log(&world));

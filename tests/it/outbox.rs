@@ -125,14 +125,19 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
     world.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
+/// A world with a ticket at work that is to be told something.
+async fn owing_a_comment(body: &str) -> World {
     let world = World::by_hand([mapping()]).await;
     world.flag("ENG-1", "Add the feature");
     world.turn().await;
-    let body = "Told in the end.".to_owned();
-    let issue = issue(&world);
+    let (issue, body) = (issue(&world), body.to_owned());
     push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
+    let world = owing_a_comment("Told in the end.").await;
     let linear = world.town.faults(Vendor::Linear);
     linear.next_on("Told in the end.", Fault::Status(401));
     deliver(&world).await;
@@ -151,12 +156,7 @@ async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_try_is_no_later_than_the_moment_of_giving_up() {
-    let world = World::by_hand([mapping()]).await;
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
-    let body = "Never told.".to_owned();
-    let issue = issue(&world);
-    push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    let world = owing_a_comment("Never told.").await;
     let day = Duration::from_secs(24 * 3600);
     let given_up_at = world.app.now() + day;
     world.town.faults(Vendor::Linear).outage(true);
@@ -175,12 +175,7 @@ async fn the_last_try_is_no_later_than_the_moment_of_giving_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
-    let world = World::by_hand([mapping()]).await;
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
-    let body = "Told all the same.".to_owned();
-    let issue = issue(&world);
-    push(&world, vec![Effect::TicketComment { issue, body }]).await;
+    let world = owing_a_comment("Told all the same.").await;
     let due_at = world.app.now() + Duration::from_secs(5 * 3600);
     let put_off = world.app.store.write(move |tx| {
         let error = "no answer".to_owned();
