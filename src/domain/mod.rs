@@ -34,6 +34,7 @@ pub mod branch;
 pub mod caps;
 pub mod feedback;
 pub mod image;
+pub mod nearest;
 pub mod number;
 pub mod packed;
 pub mod reviewers;
