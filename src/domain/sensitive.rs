@@ -8,6 +8,7 @@
 
 mod allow;
 mod contents;
+mod in_text;
 mod magic;
 mod names;
 mod plausible;
@@ -19,6 +20,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 pub use allow::{AllowList, AllowListError};
+pub use in_text::{OpenKey, secrets_in};
 use rules::Kind;
 
 use super::comments::{GUARDRAIL_HEADING, is_visible};

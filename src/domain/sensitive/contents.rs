@@ -18,6 +18,8 @@ use super::rules::{Kind, RULES, Rule};
 pub(super) struct Finding<'t> {
     pub rule: &'static Rule,
     pub secret: &'t [u8],
+    /// Where the secret stands in the text.
+    pub range: Range<usize>,
 }
 
 /// A keyword, and the rules that ask for it.
@@ -78,16 +80,17 @@ fn compiled_later(rule: &'static Rule) -> LazyLock<Regex, Box<dyn FnOnce() -> Re
 
 /// All secrets that the text holds, in the order of rules.
 pub(super) fn scan<'t>(path: &str, text: &'t [u8]) -> Vec<Finding<'t>> {
-    let mut found: Vec<(usize, &'t [u8])> = Vec::new();
+    let mut found: Vec<(usize, Range<usize>)> = Vec::new();
     for (rule, zone) in zones(path, text) {
         search(rule, text, zone, &mut found);
     }
     found.sort_by_key(|(rule, _)| *rule);
     found
         .into_iter()
-        .map(|(rule, secret)| Finding {
+        .map(|(rule, range)| Finding {
             rule: &RULES[rule],
-            secret,
+            secret: &text[range.clone()],
+            range,
         })
         .collect()
 }
@@ -126,12 +129,7 @@ fn concerns(rule: &Rule, path: &str) -> bool {
 }
 
 /// Matches one rule in one stretch of the text.
-fn search<'t>(
-    index: usize,
-    text: &'t [u8],
-    zone: Range<usize>,
-    found: &mut Vec<(usize, &'t [u8])>,
-) {
+fn search(index: usize, text: &[u8], zone: Range<usize>, found: &mut Vec<(usize, Range<usize>)>) {
     let rule = &RULES[index];
     let Some(part) = text.get(zone.clone()).filter(|part| !part.is_empty()) else {
         return;
@@ -140,9 +138,9 @@ fn search<'t>(
         let Some(secret) = captures.get(1).or_else(|| captures.get(0)) else {
             continue;
         };
-        let place = zone.start + secret.start()..zone.start + secret.end();
-        if stands_apart(rule, text, place) && is_plausible(rule, &captures, secret.as_bytes()) {
-            found.push((index, &part[secret.range()]));
+        let range = zone.start + secret.start()..zone.start + secret.end();
+        if stands_apart(rule, text, &range) && is_plausible(rule, &captures, secret.as_bytes()) {
+            found.push((index, range));
         }
     }
 }
@@ -165,7 +163,7 @@ fn is_plausible(rule: &Rule, captures: &Captures<'_>, secret: &[u8]) -> bool {
 }
 
 /// Whether a token is a word of its own, and not a piece of a longer one such as an encoded image.
-fn stands_apart(rule: &Rule, text: &[u8], place: Range<usize>) -> bool {
+fn stands_apart(rule: &Rule, text: &[u8], place: &Range<usize>) -> bool {
     if rule.kind != Kind::Format {
         return true;
     }
