@@ -4,6 +4,7 @@
 //! what little changes make of it. A door fails by a panic, or by breaking what it promises.
 
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ use crate::{pipeline as run, runners, scm, ticketing};
 pub type Door = fn(&[u8]);
 
 /// Every door by its name, which is that of its target and of its corpus.
-pub const DOORS: [(&str, Door); 13] = [
+pub const DOORS: [(&str, Door); 14] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
     ("remark", remark),
@@ -42,6 +43,7 @@ pub const DOORS: [(&str, Door); 13] = [
     ("git_changes", git_changes),
     ("sensitive", sensitive_file),
     ("redaction", redaction),
+    ("linear", linear),
 ];
 
 /// A credential that nobody can guess out of a corpus.
@@ -221,21 +223,37 @@ pub fn sensitive_file(data: &[u8]) {
     let _ = sensitive::judge_link(&path, &String::from_utf8_lossy(contents));
 }
 
-/// Where the log breaks, twice, and the log with a credential in it: the credential never comes out.
+/// A log with a credential in it, whole and line by line: the credential never comes out.
 pub fn redaction(data: &[u8]) {
-    let [first, second, text @ ..] = data else {
-        return;
-    };
     let redactor = &*REDACTOR;
-    let text = String::from_utf8_lossy(text).replace('\u{1}', SECRET);
-    let place = |part: u8| text.floor_char_boundary(text.len() * usize::from(part) / 255);
-    let (first, second) = (place(*first.min(second)), place(*first.max(second)));
-    let mut stream = redactor.stream();
-    let pieces = [&text[..first], &text[first..second], &text[second..]];
-    let mut shown: String = pieces.map(|piece| stream.push(piece)).concat();
-    shown += &stream.finish();
-    assert!(!shown.contains(SECRET), "{shown}");
+    let text = String::from_utf8_lossy(data).replace('\u{1}', SECRET);
+    let mut lines = redactor.lines();
+    for line in text.split('\n') {
+        let shown = lines.redact(line);
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
     assert!(!redactor.redact(&text).contains(SECRET));
+}
+
+/// The same bytes over and over, to a size at which anything quadratic takes many seconds: the guard
+/// and redaction take less than one.
+pub fn linear(data: &[u8]) {
+    const SIZE: usize = if cfg!(fuzzing) { 256 << 10 } else { 1 << 10 };
+    const LIMIT: Duration = Duration::from_secs(1);
+    let text = String::from_utf8_lossy(data);
+    if text.is_empty() {
+        return;
+    }
+    let text = text.repeat(SIZE / text.len() + 1);
+    let began = Instant::now();
+    let _ = sensitive::judge("x", b"", text.as_bytes(), &AllowList::default());
+    let judged = began.elapsed();
+    let _ = REDACTOR.redact(&text);
+    let redacted = began.elapsed() - judged;
+    assert!(
+        judged < LIMIT && redacted < LIMIT,
+        "{judged:?} {redacted:?}"
+    );
 }
 
 #[cfg(test)]

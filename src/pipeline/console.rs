@@ -1,10 +1,10 @@
 //! The run's own log: lines on standard output, redacted, with nothing that CI takes for a command.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::progress::Progress;
 use super::text;
-use crate::wire::Redactor;
+use crate::wire::{RedactLines, Redactor};
 
 /// Stands before whatever a child printed.
 const CHILD_MARK: &str = "  | ";
@@ -13,6 +13,7 @@ const CHILD_MARK: &str = "  | ";
 #[derive(Clone)]
 pub struct Console {
     redactor: Redactor,
+    lines: Arc<Mutex<RedactLines>>,
     progress: Progress,
     /// Held open so that CI takes no line for a command until the run is over.
     _silence: Arc<Silence>,
@@ -47,6 +48,7 @@ impl Console {
 
     fn with(redactor: Redactor, progress: Progress, silence: Silence) -> Self {
         Self {
+            lines: Arc::new(Mutex::new(redactor.lines())),
             redactor,
             progress,
             _silence: Arc::new(silence),
@@ -66,7 +68,9 @@ impl Console {
 
     fn print(&self, mark: &str, line: &str) {
         // Once more without what cannot be seen: that may have cut a secret in two.
-        let line = text::log_line(&self.redactor.redact(line));
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = text::log_line(&lines.redact(line));
+        drop(lines);
         let line = self.redactor.redacted(line);
         // An older spelling of commands counts anywhere in a line.
         let line = line.replace("##[", "## [");

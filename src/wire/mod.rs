@@ -17,7 +17,7 @@ pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{ErrorKind, VendorError};
 pub use fields::read_fields;
 pub use quota::{LONGEST_PAUSE, Quota};
-pub use redact::{RedactStream, Redactor};
+pub use redact::{RedactLines, Redactor};
 pub use request::{Method, Request, Response};
 
 /// Milliseconds since the Unix epoch by this machine's clock.

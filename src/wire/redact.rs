@@ -1,17 +1,18 @@
 //! Taking secrets out of text before anybody sees it.
 //!
-//! Two nets: the exact values we know, in the encodings they travel in, and the shapes of
-//! credentials that vendors publish. A whole text goes through [`Redactor::redact`]; a stream in
-//! chunks through [`RedactStream`], which cuts no secret in two.
+//! Two nets: the exact values we know, in the encodings they travel in, and everything that the
+//! sensitive-file guard would block by its content ([`sensitive::secrets_in`]). A text goes through
+//! [`Redactor::redact`]; lines that come one by one through [`RedactLines`], which knows of a private
+//! key that began in an earlier one.
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
-use regex::Regex;
 
 use super::url_encoded;
+use crate::domain::sensitive::{self, OpenKey};
 
 /// What stands where a secret stood.
 pub const MARK: &str = "[redacted]";
@@ -25,63 +26,28 @@ const EXCERPT_CHARS: usize = 500;
 /// Shorter values are words of everyday text; taking them out would hide more than it protects.
 const SHORTEST_SECRET: usize = 6;
 
-/// How long may a key block stay open before we take its beginning for an accident?
-const LONGEST_KEY_BLOCK: usize = 16 << 10;
-
-/// How much unbroken text does a stream hold back at most?
-const LONGEST_LINE: usize = 64 << 10;
-
-/// Credentials by shape. Word boundaries are those of ASCII, and there is no group: both would make
-/// the search many times slower.
-const SHAPES: &str = concat!(
-    r"(?s:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)",
-    r"|(?-u:\b)gh[opsur]_[A-Za-z0-9._-]{20,}",
-    r"|(?-u:\b)github_pat_[A-Za-z0-9_]{20,}",
-    r"|(?-u:\b)lin_(?:api|oauth|wh)_[A-Za-z0-9_]{16,}",
-    r"|(?-u:\b)sk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
-    r"|(?-u:\b)(?:AKIA|ASIA)[A-Z0-9]{16}(?-u:\b)",
-    r"|(?-u:\b)xox[a-z]-[A-Za-z0-9-]{10,}",
-    r"|(?-u:\b)ATATT[A-Za-z0-9_=-]{20,}",
-    r"|(?-u:\b)AIza[A-Za-z0-9_-]{35}",
-    r"|(?-u:\b)(?:FlyV1 )?fm[12][a-z]?_[A-Za-z0-9+/=_-]{20,}",
-    r"|https://hooks\.slack(?:-gov)?\.com/[A-Za-z0-9/_-]+",
-    r"|(?-u:\b)eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}",
-    r"|(?-u:\b)[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@",
-);
-
-#[expect(clippy::unwrap_used, reason = "the pattern is a constant and tested")]
-static PATTERN: LazyLock<Regex> = LazyLock::new(|| Regex::new(SHAPES).unwrap());
+/// Shorter lines of a known value of many lines are not looked for by themselves.
+const SHORTEST_LINE: usize = 16;
 
 /// Knows what must not be seen. Clones share it.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<Arc<Known>>,
-}
-
-struct Known {
-    values: AhoCorasick,
-    /// Length in bytes of the longest known value that spans lines.
-    longest_multiline: usize,
+    known: Option<Arc<AhoCorasick>>,
 }
 
 impl Redactor {
     /// Knows these values, and the same in base64, hexadecimal, URL encoding and as JSON text.
-    /// Values of fewer than 6 bytes are left alone.
+    /// Of a value of many lines each line is known as well. Values of fewer than 6 bytes are left
+    /// alone.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut forms: Vec<String> = secrets
             .into_iter()
             .map(str::trim)
             .filter(|secret| secret.len() >= SHORTEST_SECRET)
-            .flat_map(forms)
+            .flat_map(|secret| forms(secret).into_iter().chain(lines(secret)))
             .collect();
         forms.sort();
         forms.dedup();
-        let longest_multiline = forms
-            .iter()
-            .filter(|form| form.contains('\n'))
-            .map(String::len)
-            .max()
-            .unwrap_or_default();
         let values = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             // Of one private key, a table of all states would be eleven megabytes.
@@ -89,10 +55,7 @@ impl Redactor {
             .build(&forms);
         match values {
             Ok(values) if !forms.is_empty() => Self {
-                known: Some(Arc::new(Known {
-                    values,
-                    longest_multiline,
-                })),
+                known: Some(Arc::new(values)),
             },
             _ => Self::default(),
         }
@@ -101,7 +64,7 @@ impl Redactor {
     /// Whether one of the known values stands in the text, in any of its encodings.
     pub fn finds_known(&self, text: &[u8]) -> bool {
         let known = self.known.as_ref();
-        known.is_some_and(|known| known.values.is_match(text))
+        known.is_some_and(|known| known.is_match(text))
     }
 
     /// Whether there is nothing to be taken out of a text.
@@ -136,25 +99,23 @@ impl Redactor {
         }
     }
 
-    /// A stream of text that is redacted as it comes.
-    pub fn stream(&self) -> RedactStream {
-        RedactStream {
+    /// Text that comes line by line.
+    pub fn lines(&self) -> RedactLines {
+        RedactLines {
             redactor: self.clone(),
-            held: String::new(),
+            key: OpenKey::default(),
         }
     }
 
     /// Where secrets stand, in order and without overlap.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let shapes = PATTERN
-            .find_iter(text)
-            .map(|found| found.start() + scheme(found.as_str())..found.end());
-        let known = self
-            .known
-            .iter()
-            .flat_map(|known| known.values.find_iter(text))
-            .map(|found| found.range());
-        let mut spans: Vec<Range<usize>> = shapes.chain(known).collect();
+        let mut spans = sensitive::secrets_in(text.as_bytes());
+        for span in &mut spans {
+            // A rule of bytes may have stopped inside a character.
+            *span = text.floor_char_boundary(span.start)..text.ceil_char_boundary(span.end);
+        }
+        let known = self.known.iter().flat_map(|known| known.find_iter(text));
+        spans.extend(known.map(|found| found.range()));
         spans.sort_by_key(|span| span.start);
         let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
         for span in spans {
@@ -173,90 +134,19 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// Redacts text that comes in chunks. It holds back an unfinished line, and an unfinished key
-/// block, until it is known what they are.
-pub struct RedactStream {
+/// Redacts text that comes line by line, at the cost of each line alone.
+pub struct RedactLines {
     redactor: Redactor,
-    held: String,
+    key: OpenKey,
 }
 
-impl RedactStream {
-    /// Takes a chunk and gives back what is safe to show already.
-    pub fn push(&mut self, chunk: &str) -> String {
-        self.held.push_str(chunk);
-        let spans = self.redactor.spans(&self.held);
-        let mut cut = self.safe_cut();
-        for span in &spans {
-            if span.contains(&cut) {
-                cut = span.start;
-            }
+impl RedactLines {
+    /// The next line, without its end. A line of a private key is hidden whole.
+    pub fn redact(&mut self, line: &str) -> String {
+        if self.key.continues(line) {
+            return MARK.to_owned();
         }
-        let spans: Vec<_> = spans.into_iter().filter(|span| span.end <= cut).collect();
-        let shown = replace(&self.held[..cut], &spans);
-        self.held.drain(..cut);
-        shown
-    }
-
-    /// Gives back the rest.
-    pub fn finish(self) -> String {
-        let open_key = open_key_block(&self.held);
-        let rest = self.redactor.redact(&self.held[..open_key]);
-        if open_key < self.held.len() {
-            // The end never came: a key that was cut is still a key.
-            rest + MARK
-        } else {
-            rest
-        }
-    }
-
-    fn safe_cut(&self) -> usize {
-        let multiline = self
-            .redactor
-            .known
-            .as_ref()
-            .map_or(0, |known| known.longest_multiline);
-        let end = self
-            .held
-            .floor_char_boundary(self.held.len().saturating_sub(multiline));
-        let line_end = self.held[..end].rfind('\n').map_or(0, |at| at + 1);
-        let unbroken = self.held.len() - line_end;
-        let cut = if unbroken > LONGEST_LINE + multiline {
-            self.held
-                .floor_char_boundary(end.saturating_sub(LONGEST_LINE / 2))
-        } else {
-            line_end
-        };
-        cut.min(open_key_block(&self.held))
-    }
-}
-
-/// How much of a credential may stay visible: the scheme of a URL that holds a password. No other
-/// shape ends as it does.
-fn scheme(credential: &str) -> usize {
-    const END: &str = "://";
-    match credential.find(END) {
-        Some(at) if credential.ends_with('@') => at + END.len(),
-        _ => 0,
-    }
-}
-
-/// Where a private key begins that has not ended yet; the text's end if there is none.
-fn open_key_block(text: &str) -> usize {
-    let Some(begin) = text.rfind("-----BEGIN ") else {
-        return text.len();
-    };
-    let block = &text[begin..];
-    let is_key = block
-        .lines()
-        .next()
-        .is_some_and(|line| line.contains("PRIVATE KEY"));
-    let is_closed = block
-        .split_once("-----END ")
-        .is_some_and(|(_, end)| end.contains("-----"));
-    if is_key && !is_closed && block.len() < LONGEST_KEY_BLOCK {
-        begin
-    } else {
-        text.len()
+        self.redactor.redact(line)
     }
 }
 
@@ -270,6 +160,14 @@ fn replace(text: &str, spans: &[Range<usize>]) -> String {
     }
     clean.push_str(&text[from..]);
     clean
+}
+
+/// The lines of a value that has several: a log shows them one by one. The frame of a key is no secret.
+fn lines(secret: &str) -> impl Iterator<Item = String> {
+    let lines = secret.lines().map(str::trim);
+    lines
+        .filter(|line| line.len() >= SHORTEST_LINE && !line.starts_with("-----"))
+        .map(str::to_owned)
 }
 
 /// The encodings in which a secret may show up.

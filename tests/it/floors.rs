@@ -16,7 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("meter", &[]),
     ("keys", &["domain"]),
     ("store", &["domain", "meter", "crash"]),
-    ("wire", &[]),
+    ("wire", &["domain"]),
     ("custom", &["domain"]),
     ("ticketing", &["wire", "domain", "keys"]),
     ("scm", &["wire", "domain", "keys"]),
