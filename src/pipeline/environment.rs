@@ -18,6 +18,7 @@ use crate::domain::ids::Repo;
 use crate::domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use crate::domain::run_config::Inputs;
 use crate::domain::secret::Secret;
+use crate::domain::sensitive::secrets_in;
 use crate::wire::Proxies;
 
 /// Variables that any child may have: how to find programs, speak and reach the network. None is
@@ -302,25 +303,34 @@ fn forget_tokens(path: &Path, event: &Value) {
     }
 }
 
-/// The lines that tell CI to hide the run's tokens from its log. Read from the event file, because
-/// a token in a step's `env` would be printed before it is masked.
+/// The lines that tell CI to hide from its log the run's tokens, and whatever secret somebody wrote into
+/// the ticket: CI prints all inputs. Read from the event file, because a token in a step's `env` would
+/// be printed before it is masked.
 ///
 /// # Errors
 /// When the event file is there but cannot be read.
 pub fn mask_lines() -> Result<Vec<String>, EnvironmentError> {
     let path = std::env::var(EVENT_FILE).unwrap_or_default();
     let event = event(&HashMap::from([(EVENT_FILE.to_owned(), path)]))?;
-    Ok(TOKEN_INPUTS
-        .iter()
-        .filter_map(|name| {
-            event
-                .as_ref()?
-                .pointer(&format!("/inputs/{name}"))?
-                .as_str()
-        })
-        .flat_map(str::lines)
-        .filter(|token| !token.is_empty())
-        .map(|token| format!("::add-mask::{token}"))
+    let inputs = event.as_ref().and_then(|event| event["inputs"].as_object());
+    let mut secrets = Vec::new();
+    for (name, text) in inputs.into_iter().flatten() {
+        let Some(text) = text.as_str() else {
+            continue;
+        };
+        if TOKEN_INPUTS.contains(&name.as_str()) {
+            secrets.push(text.to_owned());
+        } else {
+            let found = secrets_in(text.as_bytes()).into_iter();
+            let bytes = found.map(|range| &text.as_bytes()[range]);
+            secrets.extend(bytes.map(|secret| String::from_utf8_lossy(secret).into_owned()));
+        }
+    }
+    let lines = secrets.iter().flat_map(|secret| secret.lines());
+    Ok(lines
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("-----"))
+        .map(|line| format!("::add-mask::{line}"))
         .collect())
 }
 

@@ -22,7 +22,7 @@ const MAX_NAMED: usize = 30;
 
 /// The title: the ticket's key, and its title on one line.
 pub fn title(run: &Run) -> String {
-    let title = neutral(&run.config.issue_title, 200).replace('\n', " ");
+    let title = neutral(&run.console.shown(&run.config.issue_title), 200).replace('\n', " ");
     format!("{}: {title}", run.config.issue_key)
 }
 

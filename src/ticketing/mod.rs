@@ -15,12 +15,21 @@ pub use linear::{Linear, LinearCredentials};
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Deserializer};
+
 use crate::domain::ids::{IssueId, IssueKey};
 use crate::domain::issue::{IssueRef, NamedIssue, Snapshot, System};
 use crate::domain::mapping::Mapping;
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
-use crate::wire::{Quota, VendorError};
+use crate::wire::{Quota, Redactor, VendorError};
+
+/// Reads the title of an issue, and removes secrets from it: branches and pull requests are named after
+/// it, and people read it in comments, chats and the panel. An absent title is empty.
+fn without_secrets<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
+    let title = Option::<String>::deserialize(title)?.unwrap_or_default();
+    Ok(Redactor::default().redacted(title))
+}
 
 /// An account at a ticketing system.
 #[derive(Clone)]

@@ -14,7 +14,8 @@ use data_encoding::{BASE64, HEXLOWER};
 use serde_json::Value;
 
 use crate::api::{ACCESS_CODE, TOKEN_SECRET};
-use crate::world::{World, app_key};
+use crate::planning::{IMPLEMENTING, PLANNING, runs};
+use crate::world::{World, app_key, planning_mapping};
 
 /// The key of the agent. It has no shape that anybody could know it by.
 const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
@@ -143,6 +144,101 @@ async fn a_file_that_holds_a_credential_of_the_run_blocks_the_push() {
     for (place, text) in places(&world, &job.id.to_string()).await {
         for spelling in spellings(MODEL_KEY) {
             assert!(!contains(&text, spelling.as_bytes()), "{place}: {spelling}");
+        }
+    }
+    world.end().await;
+}
+
+/// Tokens of published formats that are no credential of ours. None stands in this file, so that nobody
+/// takes it for one.
+fn foreign_tokens() -> Vec<String> {
+    let word = "Zq7LkT9mWx2Vr8NpYc5HdJfBsGhAuEiC3oDy6Xt1QvMn";
+    let hex = "0a9f8e7d6c5b4a39281706f5e4d3c2b1";
+    vec![
+        ["sk_li", "ve_", &word[..24]].concat(),
+        ["glp", "at-", &word[..20]].concat(),
+        ["np", "m_", &word[..36]].concat(),
+        ["h", "f_", &word[..34]].concat(),
+        ["S", "G.", &word[..22], ".", &word[..43]].concat(),
+        ["dop", "_v1_", hex, hex].concat(),
+    ]
+}
+
+/// No part of a token that would be of use stands in the text.
+fn assert_without(tokens: &[String], place: &str, text: &[u8]) {
+    for token in tokens {
+        let start = token.as_bytes()[..token.len().min(24)].to_vec();
+        assert!(!contains(text, &start), "{place} holds {token}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_guard_would_block_is_in_nothing_that_people_read() {
+    let world = World::with(planning_mapping()).await;
+    let tokens = foreign_tokens();
+    let said = tokens.join(" and ");
+    let key = ["-----BEGIN ", "PRIVATE KEY-----"].concat();
+    let body = "MIIEpAIBAAKCAQEAq7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoWb8Rn";
+    let shell = format!("printf '%s\\n' '{said}' '{key}' {body} {body}");
+    let plan = format!("## Steps\n\nUse {said}.");
+    let planning = [
+        Step::write("ai-output/comments/01-plan.md", &plan),
+        Step::run(&shell),
+        Step::say(&format!("I will use {said}.")),
+    ];
+    let working = [
+        Step::run(&shell),
+        Step::write("feature.txt", "done\n"),
+        Step::say(&format!("I used {said}.")),
+    ];
+    let script = Script::new()
+        .pass_when(PLANNING, planning)
+        .pass_when(IMPLEMENTING, working);
+    world.script("ENG-1", script);
+    world.flag("ENG-1", "Add the feature");
+    let jobs = runs(&world, "ENG-1", 2).await;
+    assert!(jobs.iter().all(|job| job.state == JobState::Completed));
+    let text = world.repo().pulls().remove(0).body;
+    assert!(text.contains("I used [redacted] and [redacted]"), "{text}");
+    let comments = world.comments("ENG-1").join("\n");
+    assert!(comments.contains("Use [redacted] and"), "{comments}");
+    for job in jobs {
+        for (place, text) in places(&world, &job.id.to_string()).await {
+            assert_without(&tokens, &place, &text);
+            assert_without(&[body.to_owned()], &place, &text);
+        }
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_in_a_title_or_a_reason_goes_nowhere() {
+    let world = World::start().await;
+    let tokens = foreign_tokens();
+    let failing = Script::new().pass([Step::fail_api(400, &format!("bad {}", tokens[0]))]);
+    world.script("ENG-2", failing);
+    for (key, token) in [("ENG-1", &tokens[1]), ("ENG-2", &tokens[0])] {
+        let issue = world.town.linear().issue(key);
+        issue
+            .title(&format!("Rotate {token} now"))
+            .describe(&format!("The old one is {}.", tokens[2]))
+            .add_label("Agent-Implement");
+    }
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+    assert_eq!(job.branch, "agent-implement/eng-1-rotate-redacted-now");
+    let pull = world.repo().pulls().remove(0);
+    assert_eq!(pull.title, "ENG-1: Rotate [redacted] now");
+    let failed = world.ended("ENG-2").await;
+    assert_eq!(failed.state.status(), "failed");
+    let messages = format!("{:?}", world.town.chat().messages());
+    assert!(messages.contains("Rotate [redacted] now"), "{messages}");
+    for job in [job, failed] {
+        for (place, text) in places(&world, &job.id.to_string()).await {
+            // The ticket itself is its author's; what the run is to do stands in our store.
+            if place != "the ticket" && !place.ends_with(".redb") {
+                assert_without(&tokens, &place, &text);
+            }
         }
     }
     world.end().await;

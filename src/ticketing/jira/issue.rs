@@ -11,6 +11,7 @@ use crate::domain::time::Timestamp;
 
 use super::adf;
 use super::fields::FieldId;
+use crate::ticketing::without_secrets;
 
 /// What to ask for, that [`Fields`] can be read.
 pub(super) fn fields_read(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
@@ -46,7 +47,8 @@ pub(super) struct Issue {
 
 #[derive(Deserialize)]
 pub(super) struct Fields {
-    summary: Option<String>,
+    #[serde(default, deserialize_with = "without_secrets")]
+    summary: String,
     description: Option<Value>,
     pub status: Status,
     pub priority: Option<Named>,
@@ -100,7 +102,8 @@ pub(super) struct Other {
 
 #[derive(Deserialize)]
 pub(super) struct OtherFields {
-    pub summary: Option<String>,
+    #[serde(default, deserialize_with = "without_secrets")]
+    pub summary: String,
     pub status: Option<Status>,
 }
 
@@ -138,10 +141,6 @@ impl Other {
         line(&self.key, &self.fields)
     }
 
-    fn title(&self) -> &str {
-        self.fields.summary.as_deref().unwrap_or_default()
-    }
-
     fn is_open(&self) -> bool {
         !self.fields.status.as_ref().is_some_and(Status::is_done)
     }
@@ -149,7 +148,7 @@ impl Other {
 
 /// An issue in a line of text.
 pub(super) fn line(key: &str, fields: &OtherFields) -> String {
-    let title = fields.summary.as_deref().unwrap_or_default();
+    let title = &fields.summary;
     let state = fields
         .status
         .as_ref()
@@ -164,7 +163,7 @@ impl Issue {
             system: System::B,
             id: IssueId::new(&self.id),
             key: IssueKey::new(&self.key),
-            title: self.fields.summary.clone().unwrap_or_default(),
+            title: self.fields.summary.clone(),
             url: format!("{site}/browse/{}", self.key),
             marker_field: Some(status.id()),
         }
@@ -194,7 +193,7 @@ impl Fields {
             .filter(|blocker| blocker.is_open())
             .map(|blocker| OpenBlocker {
                 key: IssueKey::new(&blocker.key),
-                title: blocker.title().to_owned(),
+                title: blocker.fields.summary.clone(),
             })
             .collect()
     }

@@ -10,6 +10,7 @@ use crate::wire::VendorError;
 
 use super::Linear;
 use super::snapshot::{Around, Team};
+use crate::ticketing::without_secrets;
 
 const ISSUE: &str = "\
 query($key: String!) {
@@ -50,6 +51,7 @@ struct Found {
 struct Issue {
     id: String,
     identifier: String,
+    #[serde(deserialize_with = "without_secrets")]
     title: String,
     url: String,
     description: Option<String>,

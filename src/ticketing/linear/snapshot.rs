@@ -13,6 +13,7 @@ use crate::domain::time::Timestamp;
 use crate::wire::VendorError;
 
 use super::Linear;
+use crate::ticketing::without_secrets;
 
 /// How many issues does a page hold? With what [`PAGE`] asks of each, more would pass the limit
 /// of 10,000 points for one query.
@@ -197,6 +198,7 @@ impl PageInfo {
 struct Issue {
     id: String,
     identifier: String,
+    #[serde(deserialize_with = "without_secrets")]
     title: String,
     url: String,
     description: Option<String>,
@@ -254,6 +256,7 @@ struct Label {
 #[derive(Deserialize)]
 pub(super) struct Other {
     identifier: String,
+    #[serde(deserialize_with = "without_secrets")]
     title: String,
     state: State,
 }
