@@ -361,7 +361,7 @@ impl<'l> Bench<'l> {
                     Turns::OneByOne => Some(turn.lock().await),
                 };
                 let number = self.next();
-                let step = rows::step(number);
+                let step = rows::step(number % steps::MAX_STEPS);
                 let put = move |tx: &WriteTx<'_>| {
                     steps::put(tx, &JobId::from(rows::RUNNING), &step, number)
                 };
@@ -392,7 +392,7 @@ impl<'l> Bench<'l> {
     }
 
     fn progress(&self, _: u64) -> Vec<u8> {
-        self.report(&json!({"step": rows::step(self.next())}).to_string())
+        self.report(&json!({"step": rows::step(self.next() % steps::MAX_STEPS)}).to_string())
     }
 
     fn report(&self, body: &str) -> Vec<u8> {

@@ -174,9 +174,22 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         tx: &impl Rows,
         key: impl Borrow<K::SelfType<'k>>,
     ) -> StoreResult<Option<T>> {
+        Ok(self.glimpse_sized(tx, key)?.map(|(row, _)| row))
+    }
+
+    /// Reads of a row only what `T` names, and its size in bytes.
+    pub(super) fn glimpse_sized<'k, T: DeserializeOwned>(
+        &self,
+        tx: &impl Rows,
+        key: impl Borrow<K::SelfType<'k>>,
+    ) -> StoreResult<Option<(T, usize)>> {
         let table = tx.open::<K>(self.name)?;
         let found = table.get(key.borrow())?;
-        let row = found.map(|row| self.decode(row.value(), || format!("{:?}", key.borrow())));
+        let row = found.map(|row| {
+            let json = row.value();
+            let decoded = self.decode(json, || format!("{:?}", key.borrow()))?;
+            Ok((decoded, json.len()))
+        });
         row.transpose()
     }
 
@@ -196,9 +209,27 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         key: impl Borrow<K::SelfType<'k>>,
         row: &T,
     ) -> StoreResult<()> {
-        let json = serde_json::to_vec(row)
-            .map_err(|source| self.corrupt(format!("{:?}", key.borrow()), source))?;
-        tx.change::<K>(self.name)?.insert(key, json.as_slice())?;
+        let json = self.encode(key.borrow(), row)?;
+        self.put_encoded(tx, key, &json)
+    }
+
+    /// Encodes a row of which `T` borrows the parts.
+    pub(super) fn encode<T: Serialize>(
+        &self,
+        key: &K::SelfType<'_>,
+        row: &T,
+    ) -> StoreResult<Vec<u8>> {
+        serde_json::to_vec(row).map_err(|source| self.corrupt(format!("{key:?}"), source))
+    }
+
+    /// Puts what [`Self::encode`] returned.
+    pub(super) fn put_encoded<'k>(
+        &self,
+        tx: &WriteTx<'_>,
+        key: impl Borrow<K::SelfType<'k>>,
+        json: &[u8],
+    ) -> StoreResult<()> {
+        tx.change::<K>(self.name)?.insert(key, json)?;
         tx.count(1);
         Ok(())
     }
@@ -227,6 +258,17 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         order: Order,
         mut visit: impl FnMut(K::SelfType<'_>, V) -> ControlFlow<()>,
     ) -> StoreResult<()> {
+        self.scan_sized(tx, range, order, |key, row, _| visit(key, row))
+    }
+
+    /// Shows of the rows of a range what `T` names, and their sizes in bytes.
+    pub(super) fn scan_sized<'k, T: DeserializeOwned>(
+        &self,
+        tx: &impl Rows,
+        range: impl RangeBounds<K::SelfType<'k>> + 'k,
+        order: Order,
+        mut visit: impl FnMut(K::SelfType<'_>, T, usize) -> ControlFlow<()>,
+    ) -> StoreResult<()> {
         let table = tx.open::<K>(self.name)?;
         let mut rows = table.range(range)?;
         let mut next = || match order {
@@ -235,8 +277,9 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         };
         while let Some(row) = next() {
             let (key, row) = row?;
-            let value: V = self.decode(row.value(), || format!("{:?}", key.value()))?;
-            if visit(key.value(), value).is_break() {
+            let json = row.value();
+            let value: T = self.decode(json, || format!("{:?}", key.value()))?;
+            if visit(key.value(), value, json.len()).is_break() {
                 break;
             }
         }

@@ -1,4 +1,9 @@
 //! The steps that runs report. Kept for ever. (spec: *Job and step record*)
+//!
+//! A run reports with a token that code of its repository may have read, so the steps of a job are limited
+//! in number and size. The limits hold for every report, during the job and after its end.
+
+use std::ops::{ControlFlow, RangeInclusive};
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +12,14 @@ use crate::domain::report::Step;
 
 use super::StoreResult;
 use super::news::News;
-use super::shelf::{Rows, WriteTx};
-use super::tables::STEPS;
+use super::shelf::{LAST, Order, Rows, WriteTx};
+use super::tables::{STEP_TALLIES, STEPS};
+
+/// Maximum number of steps that are kept of one job.
+pub const MAX_STEPS: u64 = 500;
+
+/// Maximum size of the kept steps of one job, and of a page of them, in bytes.
+pub const MAX_BYTES: u64 = 4 << 20;
 
 /// A step, and the order in which it was first heard of: quick steps start in the same
 /// millisecond.
@@ -20,7 +31,33 @@ pub struct StepRow {
     pub step: Step,
 }
 
-/// The same, of a step that is only looked at.
+/// Number and size of the steps of a job.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    pub steps: u64,
+    pub bytes: u64,
+    /// Reports that were over a limit.
+    pub dropped: u64,
+}
+
+impl Tally {
+    /// Counts a row of `size` bytes in the place of one of `replaced` bytes, if the limits allow it.
+    fn admit(&mut self, size: u64, replaced: Option<u64>) -> bool {
+        let steps = self.steps + u64::from(replaced.is_none());
+        let bytes = self.bytes.saturating_sub(replaced.unwrap_or(0)) + size;
+        // A store of before may hold more than the limits.
+        let is_smaller = replaced.is_some_and(|replaced| size <= replaced);
+        let fits = is_smaller || (steps <= MAX_STEPS.max(self.steps) && bytes <= MAX_BYTES);
+        if fits {
+            (self.steps, self.bytes) = (steps, bytes);
+        }
+        fits
+    }
+}
+
+/// The same as [`StepRow`], of a step that is only looked at.
 #[derive(Serialize)]
 struct NewRow<'s> {
     order: u64,
@@ -33,21 +70,236 @@ struct Place {
     order: u64,
 }
 
-/// Stores a step; one of the same id is replaced and keeps its place. `order` comes from
+/// What decides the place of a step on a page.
+#[derive(Deserialize)]
+struct Head {
+    order: u64,
+    step: Start,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    started_at: String,
+}
+
+/// The ids of some steps of a job in the order they started.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    pub ids: Vec<String>,
+    /// The last of them, when there are more.
+    pub next: Option<String>,
+    /// Reports that were over a limit.
+    pub dropped: u64,
+}
+
+/// Stores a step; one of the same id is replaced and keeps its place. A step over the limits is stored
+/// without its outputs if that fits, else dropped; either is counted. `order` comes from
 /// [`super::Store::next_order`].
 pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResult<()> {
     let key = (job.as_str(), step.id.as_str());
-    let known: Option<Place> = STEPS.glimpse(tx, key)?;
-    let order = known.map_or(order, |known| known.order);
-    STEPS.put_as(tx, key, &NewRow { order, step })?;
+    let known: Option<(Place, usize)> = STEPS.glimpse_sized(tx, key)?;
+    let replaced = known.as_ref().map(|(_, size)| *size as u64);
+    let order = known.map_or(order, |(place, _)| place.order);
+    let before = tally(tx, job)?;
+    let mut tally = before;
+    let row = STEPS.encode(&key, &NewRow { order, step })?;
+    if tally.admit(row.len() as u64, replaced) {
+        STEPS.put_encoded(tx, key, &row)?;
+    } else {
+        tally.dropped += 1;
+        let step = &Step {
+            outputs: None,
+            ..step.clone()
+        };
+        let row = STEPS.encode(&key, &NewRow { order, step })?;
+        if tally.admit(row.len() as u64, replaced) {
+            STEPS.put_encoded(tx, key, &row)?;
+        }
+    }
+    if tally != before {
+        STEP_TALLIES.put(tx, job.as_str(), &tally)?;
+    }
     tx.tell(News::Step(job.clone()));
     Ok(())
 }
 
+/// The tally of a job. Where none is stored yet, the steps are counted: there are none, or they were
+/// stored by a version that did not count.
+fn tally(tx: &impl Rows, job: &JobId) -> StoreResult<Tally> {
+    if let Some(tally) = STEP_TALLIES.get(tx, job.as_str())? {
+        return Ok(tally);
+    }
+    let mut tally = Tally::default();
+    STEPS.scan_sized(tx, all(job), Order::Ascending, |_, _: Place, size| {
+        tally.steps += 1;
+        tally.bytes += size as u64;
+        ControlFlow::Continue(())
+    })?;
+    Ok(tally)
+}
+
+fn all(job: &JobId) -> RangeInclusive<(&str, &str)> {
+    (job.as_str(), "")..=(job.as_str(), LAST)
+}
+
+/// Selects the steps of a job that start after the step `after`: `limit` at most, and [`MAX_BYTES`] with
+/// the last. None if there is no such step.
+pub fn page(
+    tx: &impl Rows,
+    job: &JobId,
+    after: Option<&str>,
+    limit: usize,
+) -> StoreResult<Option<Page>> {
+    let mut heads = Vec::new();
+    STEPS.scan_sized(
+        tx,
+        all(job),
+        Order::Ascending,
+        |(_, id), row: Head, size| {
+            heads.push((row.step.started_at, row.order, id.to_owned(), size as u64));
+            ControlFlow::Continue(())
+        },
+    )?;
+    heads.sort_unstable();
+    let first = match after {
+        None => 0,
+        Some(after) => match heads.iter().position(|(_, _, id, _)| id == after) {
+            Some(at) => at + 1,
+            None => return Ok(None),
+        },
+    };
+    let (mut ids, mut bytes) = (Vec::new(), 0);
+    let mut rest = heads.into_iter().skip(first).peekable();
+    while let Some((_, _, id, size)) = rest.next_if(|_| ids.len() < limit && bytes < MAX_BYTES) {
+        ids.push(id);
+        bytes += size;
+    }
+    let next = ids.last().filter(|_| rest.peek().is_some()).cloned();
+    let dropped = STEP_TALLIES
+        .get(tx, job.as_str())?
+        .map_or(0, |tally| tally.dropped);
+    Ok(Some(Page { ids, next, dropped }))
+}
+
+/// One step of a job.
+pub fn get(tx: &impl Rows, job: &JobId, id: &str) -> StoreResult<Option<Step>> {
+    Ok(STEPS.get(tx, (job.as_str(), id))?.map(|row| row.step))
+}
+
 /// The steps of a job in the order they started.
 pub fn of_job(tx: &impl Rows, job: &JobId) -> StoreResult<Vec<Step>> {
-    let range = (job.as_str(), "")..=(job.as_str(), "\u{10FFFF}");
-    let mut rows = STEPS.collect(tx, range, |_, row| row)?;
+    let mut rows = STEPS.collect(tx, all(job), |_, row| row)?;
     rows.sort_by(|a, b| (&a.step.started_at, a.order).cmp(&(&b.step.started_at, b.order)));
     Ok(rows.into_iter().map(|row| row.step).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::store::Store;
+
+    fn step(id: &str, outputs: &Value) -> Step {
+        let body = json!({"id": id, "type": "t", "status": "passed", "started_at": "t", "outputs": outputs});
+        Step::parse(Some(body)).unwrap()
+    }
+
+    async fn put(store: &Store, step: &Step) {
+        let (step, order) = (step.clone(), store.next_order());
+        let put = store.write(move |tx| super::put(tx, &"j".into(), &step, order));
+        put.await.unwrap();
+    }
+
+    fn kept(store: &Store) -> Vec<Step> {
+        store.read(|tx| of_job(tx, &"j".into())).unwrap()
+    }
+
+    fn tally(store: &Store) -> Tally {
+        let tally = store.read(|tx| super::tally(tx, &"j".into())).unwrap();
+        let counted = store
+            .read(|tx| STEPS.collect(tx, all(&"j".into()), |_, row| row))
+            .unwrap();
+        let bytes: usize = counted
+            .iter()
+            .map(|row| serde_json::to_vec(row).unwrap().len())
+            .sum();
+        assert_eq!(
+            (tally.steps, tally.bytes),
+            (counted.len() as u64, bytes as u64)
+        );
+        tally
+    }
+
+    #[tokio::test]
+    async fn a_job_keeps_a_number_of_steps_and_replaces_those() {
+        let store = Store::in_memory().unwrap();
+        for number in 0..MAX_STEPS + 10 {
+            put(&store, &step(&format!("{number:04}"), &Value::Null)).await;
+        }
+        assert_eq!(tally(&store).dropped, 10);
+        assert_eq!(kept(&store).last().unwrap().id, "0499");
+        put(&store, &step("0000", &json!("again"))).await;
+        assert_eq!(kept(&store)[0].outputs, Some(json!("again")));
+        assert_eq!(
+            (tally(&store).steps, tally(&store).dropped),
+            (MAX_STEPS, 10)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_job_keeps_a_number_of_bytes() {
+        let store = Store::in_memory().unwrap();
+        let large = json!("x".repeat(50_000));
+        for number in 0..100 {
+            put(&store, &step(&format!("{number:04}"), &large)).await;
+        }
+        let full = tally(&store);
+        assert!(full.bytes <= MAX_BYTES && full.bytes > MAX_BYTES - 50_000);
+        // The rest is there by its name and status.
+        assert_eq!((full.steps, full.dropped), (100, 17));
+        assert_eq!(kept(&store)[99].outputs, None);
+        // A step that ends is told again, with less or with as much.
+        put(&store, &step("0000", &json!("small"))).await;
+        assert_eq!(kept(&store)[0].outputs, Some(json!("small")));
+        put(&store, &step("0001", &large)).await;
+        assert_eq!(tally(&store).dropped, 17);
+    }
+
+    #[tokio::test]
+    async fn a_job_of_before_is_counted_once_and_stays_whole() {
+        let store = Store::in_memory().unwrap();
+        let before = store.write(|tx| {
+            for number in 0..MAX_STEPS + 100 {
+                let step = &step(&format!("{number:04}"), &Value::Null);
+                let row = NewRow {
+                    order: number,
+                    step,
+                };
+                STEPS.put_as(tx, ("j", step.id.as_str()), &row)?;
+            }
+            Ok(())
+        });
+        before.await.unwrap();
+        put(&store, &step("0599", &json!("replaced"))).await;
+        put(&store, &step("new", &Value::Null)).await;
+        let counted = tally(&store);
+        assert_eq!((counted.steps, counted.dropped), (600, 1));
+        assert_eq!(kept(&store)[599].outputs, Some(json!("replaced")));
+
+        let page = |after: Option<&str>, limit| {
+            let page = store.read(|tx| super::page(tx, &"j".into(), after, limit));
+            page.unwrap()
+        };
+        let first = page(None, 500).unwrap();
+        assert_eq!(
+            (first.ids.len(), first.next.as_deref()),
+            (500, Some("0499"))
+        );
+        let last = page(Some("0499"), 500).unwrap();
+        assert_eq!((last.ids.len(), last.next, last.dropped), (100, None, 1));
+        assert_eq!(last.ids[0], "0500");
+        assert_eq!(page(Some("none"), 500), None);
+        assert_eq!(page(None, 1).unwrap().ids, ["0000"]);
+    }
 }

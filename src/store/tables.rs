@@ -25,7 +25,7 @@ use super::parked::Parked;
 use super::reaper::Action;
 use super::secrets::SealedSecret;
 use super::shelf::Shelf;
-use super::steps::StepRow;
+use super::steps::{StepRow, Tally};
 use super::syncs::Synced;
 use super::usage::{IssueUsage, MappingUsage};
 
@@ -71,8 +71,11 @@ pub const DELIVERIES: Shelf<&str, Delivery> = Shelf::new("deliveries-1");
 /// (Taken in milliseconds, delivery id). Swept with the deliveries.
 pub const DELIVERIES_BY_TIME: Shelf<(u64, &str), ()> = Shelf::new("deliveries-by-time-1");
 
-/// (Job id, step id) -> step. Written by runs; never removed (spec: *Job and step record*).
+/// (Job id, step id) -> step. Written by runs, up to the limits of `steps`; never removed (spec: *Job and step
+/// record*).
 pub const STEPS: Shelf<(&str, &str), StepRow> = Shelf::new("steps-1");
+/// Job id -> number and size of its steps, and how many reports were dropped. Written with the steps.
+pub const STEP_TALLIES: Shelf<&str, Tally> = Shelf::new("step-tallies-1");
 
 /// Job id -> its work that could not be pushed, as git applies it. Written with the result of a run;
 /// never removed, and rare.
@@ -159,6 +162,7 @@ pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
     visitor.visit(&DELIVERIES)?;
     visitor.visit(&DELIVERIES_BY_TIME)?;
     visitor.visit(&STEPS)?;
+    visitor.visit(&STEP_TALLIES)?;
     visitor.visit(&PATCHES)?;
     visitor.visit(&DEDUP)?;
     visitor.visit(&BREAKER)?;

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 mod connections;
 mod guessing;
+mod steps;
 mod words;
 
 use crate::api::{ACCESS_CODE, ALL_ON, Server, TOKEN_SECRET, job, raw};

@@ -14,20 +14,28 @@ use crate::api::{ALL_ON, Server, job};
 const REPORTS: usize = 1000;
 const CONNECTIONS: usize = 64;
 
+/// Of one run, 500 steps are kept.
+const RUNS: usize = 4;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_is_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::with(ALL_ON, Store::open(dir.path()).unwrap()).await;
-    let run = job("01JOB", JobKind::Implementation);
-    server.put_job(&run).await;
-    let token = server.run_token(&run, Audience::Progress);
+    let runs: Vec<_> = (0..RUNS)
+        .map(|number| job(&format!("01JOB{number}"), JobKind::Implementation))
+        .collect();
+    let mut tokens = Vec::new();
+    for run in &runs {
+        server.put_job(run).await;
+        tokens.push(server.run_token(run, Audience::Progress));
+    }
     let before = server.app.store.stats().commits;
 
     let disk = tokio::spawn(slow_disk(server.app.store.clone()));
     let server = Arc::new(server);
     let callers: Vec<_> = (0..CONNECTIONS)
         .map(|caller| {
-            let (server, token) = (Arc::clone(&server), token.clone());
+            let (server, token) = (Arc::clone(&server), tokens[caller % RUNS].clone());
             tokio::spawn(async move {
                 for number in (caller..REPORTS).step_by(CONNECTIONS) {
                     let body = json!({"step": {
@@ -52,8 +60,10 @@ async fn what_was_answered_is_on_disk() {
     // The file is locked as long as anybody holds the store.
     Arc::into_inner(server).unwrap().stop().await.unwrap();
     let store = reopened(dir.path()).await;
-    let kept = store.read(|tx| steps::of_job(tx, &run.id)).unwrap();
-    let ids: BTreeSet<String> = kept.into_iter().map(|step| step.id).collect();
+    let kept = runs
+        .iter()
+        .flat_map(|run| store.read(|tx| steps::of_job(tx, &run.id)).unwrap());
+    let ids: BTreeSet<String> = kept.map(|step| step.id).collect();
     assert_eq!(ids.len(), REPORTS);
 }
 

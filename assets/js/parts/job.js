@@ -19,10 +19,11 @@ export function openAside(id, onClose) {
 	/** @type {ReturnType<typeof setTimeout> | null} */
 	let soon = null;
 	let closed = false;
+	let pages = 1;
 
 	const load = async () => {
 		try {
-			const next = await get(`/api/jobs/${encodeURIComponent(id)}/steps`);
+			const next = await read(id, pages);
 			if (!shown || shown.job.status !== next.job.status) {
 				attempts = (await get("/api/log")).filter((job) => job.issueId === next.job.issueId);
 			}
@@ -32,10 +33,14 @@ export function openAside(id, onClose) {
 			if (!closed && !shown) dialog.show(empty("This run could not be loaded", messageOf(error), button("Try again", load)));
 		}
 	};
+	const more = () => {
+		pages += 1;
+		return load();
+	};
 	const draw = () => {
 		const log = $(dialog.el, ".log");
 		const atEnd = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 24;
-		dialog.show(view(shown, attempts, load), null, title(shown.job));
+		dialog.show(view(shown, attempts, load, more), null, title(shown.job));
 		const after = $(dialog.el, ".log");
 		if (after && atEnd) after.scrollTop = after.scrollHeight;
 	};
@@ -53,10 +58,25 @@ export function openAside(id, onClose) {
 	return dialog;
 }
 
+/** How many steps are shown before somebody asks for more. */
+const PAGE = 100;
+
+/** A run with the first pages of its steps. @param {string} id @param {number} pages */
+async function read(id, pages) {
+	const path = `/api/jobs/${encodeURIComponent(id)}/steps?limit=${PAGE}`;
+	const run = await get(path);
+	for (let page = 1; page < pages && run.next; page += 1) {
+		const more = await get(`${path}&after=${encodeURIComponent(run.next)}`);
+		run.steps.push(...more.steps);
+		run.next = more.next;
+	}
+	return run;
+}
+
 const title = (job) => [h("span", { class: "key" }, job.issueIdentifier), " ", job.issueTitle];
 
-/** @param {{job: any, steps: any[], log?: string | null}} data */
-function view({ job, steps, log }, attempts, reload) {
+/** @param {{job: any, steps: any[], log?: string | null, dropped: number, next: string | null}} data */
+function view({ job, steps, log, dropped, next }, attempts, reload, more) {
 	const active = isActive(job);
 	const took = span(job.startedAt ?? job.dispatchedAt ?? job.reservedAt, active ? null : job.finishedAt);
 	const savePatch = () => download(`/api/jobs/${encodeURIComponent(job.id)}/patch`, `${job.issueIdentifier}.patch`);
@@ -70,8 +90,10 @@ function view({ job, steps, log }, attempts, reload) {
 			external(job.issueUrl, "Ticket"), job.prUrl && external(job.prUrl, `Pull request #${job.prNumber}`), job.runUrl && external(job.runUrl, "Run at the host"),
 			job.failureCode && button("Unpushed work", savePatch, { kind: "small ghost", title: "Unpushed work: saves what could not be pushed, if there is any" }),
 			job.machineId && active && destroyButton(job.machineId, job.machineId, job.issueIdentifier, reload)),
-		section("Steps", { note: steps.length ? count(steps.length, "step") : null },
-			steps.length ? timeline(steps) : h("p", { class: "muted" }, active ? "No step has been reported yet." : "The run reported no steps.")),
+		section("Steps", { note: next ? `the first ${steps.length}` : steps.length ? count(steps.length, "step") : null },
+			steps.length ? timeline(steps) : h("p", { class: "muted" }, active ? "No step has been reported yet." : "The run reported no steps."),
+			next && button("More steps", more, { kind: "small" }),
+			dropped > 0 && notice("warn", `${count(dropped, "report")} of this run went over the limit of 500 steps and 4 MiB. Such steps are missing here, or shown without their output.`)),
 		(log || active) && section("Log", { note: active ? "live, the last lines" : "the last lines" },
 			h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "Nothing yet.")),
 		section("Facts", {}, facts(rows(job))),

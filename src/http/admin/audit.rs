@@ -1,20 +1,15 @@
 //! `/api/audit`: who did what, and whether the record of it is whole.
 
-use std::collections::BTreeMap;
-
 use warp::http::Method;
 use warp::{Filter, path};
 
+use super::paging::{self, Query, rule};
 use crate::app::App;
-use crate::http::error::AdminFault;
 use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
 use crate::store::audit;
 
-/// How many entries are shown when nobody says how many, and at most.
+/// How many entries are shown when nobody says how many.
 const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 500;
-
-type Query = BTreeMap<String, String>;
 
 /// Routes of `/api/audit`.
 pub fn routes(app: &App) -> Routes {
@@ -43,14 +38,7 @@ pub fn routes(app: &App) -> Routes {
 /// The latest entries, or those before a number. A number that is none is refused: answered with the
 /// latest, who reads page by page would never end.
 async fn list(query: Query, app: App) -> ApiResult {
-    let limit = match query.get("limit") {
-        None => DEFAULT_LIMIT,
-        Some(given) => given
-            .parse()
-            .ok()
-            .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-            .ok_or_else(|| rule("limit must be a whole number from 1 to 500"))?,
-    };
+    let limit = paging::limit(&query, DEFAULT_LIMIT)?;
     let before = match query.get("before") {
         None => None,
         Some(given) => {
@@ -62,10 +50,6 @@ async fn list(query: Query, app: App) -> ApiResult {
         .store
         .read_long(move |tx| audit::latest(tx, before, limit));
     Ok(ok(&entries.await?))
-}
-
-fn rule(rule: &str) -> AdminFault {
-    AdminFault::Invalid(rule.to_owned())
 }
 
 /// Looks at every entry. `head` is a hash that was noted earlier, and must be among them.

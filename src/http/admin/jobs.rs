@@ -1,4 +1,4 @@
-//! `/api/jobs/:id`: one run, its steps, and its work that could not be pushed.
+//! `/api/jobs/:id`: one run, and its work that could not be pushed.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,11 @@ use crate::http::error::AdminFault;
 use crate::http::parts::{
     ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, operator, signed_in, with,
 };
-use crate::store::{Rows, StoreResult, audit, jobs, patches, steps};
+use crate::store::{Rows, StoreResult, audit, jobs, patches};
 
 /// Routes of `/api/jobs`.
 pub fn routes(app: &App) -> Routes {
     let each = path!("api" / "jobs" / Segment).boxed();
-    let steps = path!("api" / "jobs" / Segment / "steps").boxed();
     let patch = path!("api" / "jobs" / Segment / "patch").boxed();
     let get = signed_in(app, Method::GET);
     one_of([
@@ -30,12 +29,6 @@ pub fn routes(app: &App) -> Routes {
             .and(get.clone())
             .and(with(app))
             .then(show)
-            .boxed(),
-        steps
-            .clone()
-            .and(get.clone())
-            .and(with(app))
-            .then(list_steps)
             .boxed(),
         patch
             .clone()
@@ -45,7 +38,6 @@ pub fn routes(app: &App) -> Routes {
             .then(download_patch)
             .boxed(),
         only(&any_of(&each), [Method::GET]),
-        only(&any_of(&steps), [Method::GET]),
         only(&any_of(&patch), [Method::GET]),
     ])
 }
@@ -56,20 +48,6 @@ async fn show(Segment(id): Segment, app: App) -> ApiResult {
         .read(|tx| find(tx, &JobId::new(id)))?
         .ok_or(AdminFault::JobNotFound)?;
     Ok(ok(&JobView::of(&job, group)))
-}
-
-async fn list_steps(Segment(id): Segment, app: App) -> ApiResult {
-    let id = JobId::new(id);
-    let found = app.store.read(|tx| {
-        let Some((job, group)) = find(tx, &id)? else {
-            return Ok(None);
-        };
-        Ok(Some((job, group, steps::of_job(tx, &id)?)))
-    });
-    let (job, group, steps) = found?.ok_or(AdminFault::JobNotFound)?;
-    Ok(ok(
-        &json!({"job": JobView::of(&job, group), "steps": steps, "log": app.tails.of(&id)}),
-    ))
 }
 
 /// A job as it is shown; None when there is none.
@@ -94,7 +72,8 @@ async fn download_patch(Segment(id): Segment, by: Actor, app: App) -> ApiResult 
     Ok(attachment("work.patch", patch))
 }
 
-fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {
+/// A job and its group.
+pub(super) fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(None);
     };

@@ -13,6 +13,7 @@ pub(super) mod jobs;
 mod log;
 mod mappings;
 mod outbox;
+mod paging;
 mod parked;
 mod pipelines_steps;
 mod poll;
@@ -23,6 +24,7 @@ mod secrets;
 mod sessions;
 mod settings;
 mod sight;
+mod steps;
 mod sync_workflows;
 mod template_status;
 mod throttle;
@@ -46,6 +48,7 @@ pub fn routes(app: &App) -> Routes {
         sync_workflows::routes(app),
         log::routes(app),
         jobs::routes(app),
+        steps::routes(app),
         issues::routes(app),
         blockers::routes(app),
         usage::routes(app),

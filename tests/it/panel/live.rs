@@ -1,11 +1,14 @@
 //! The panel while things happen, and while there is much of everything.
 
+use agent_implement::domain::report;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::store::steps;
 use serde_json::json;
 
 use super::browser::Browser;
 use super::complaints;
-use super::furnish::crowded;
+use super::furnish::{RUNNING, crowded, furnished};
+use super::words::Words;
 use crate::world::{Gate, World};
 
 /// How much work may a panel be from the press on its link until it stands there, in milliseconds of
@@ -146,6 +149,43 @@ async fn five_thousand_issues_and_five_hundred_runs_are_no_burden() {
         .until("document.querySelector('tbody tr[aria-rowindex=\"5001\"]')")
         .await;
     assert_eq!(complaints(browser.console().await), [""; 0]);
+    browser.quit().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_with_more_steps_than_are_kept_says_so_and_is_read_in_pages() {
+    let world = furnished(&Words::plain()).await;
+    let Some(browser) = Browser::start("panel::live::steps").await else {
+        return world.stop().await;
+    };
+    let put = world.app.store.write(|tx| {
+        for number in 0..steps::MAX_STEPS + 7 {
+            let step = json!({"id": format!("many-{number:04}"), "type": "t", "status": "passed", "started_at": "z"});
+            let step = report::Step::parse(Some(step)).unwrap();
+            steps::put(tx, &RUNNING.into(), &step, number)?;
+        }
+        Ok(())
+    });
+    put.await.unwrap();
+    let place = format!("pipelines?job={RUNNING}");
+    browser.enter(&world.address, &place).await;
+    browser.sees("the first 100").await;
+    browser
+        .sees("went over the limit of 500 steps and 4 MiB")
+        .await;
+    for shown in [200, 300, 400, 500] {
+        browser.press("More steps").await;
+        let there = format!("document.querySelectorAll('.timeline > li').length === {shown}");
+        browser.until(&there).await;
+    }
+    browser.sees("500 steps").await;
+    let more = browser
+        .js("return [...document.querySelectorAll('button')].some((el) => el.innerText === 'More steps')")
+        .await;
+    assert_eq!(more, json!(false));
+    let said = complaints(browser.console().await);
+    assert!(said.is_empty(), "{said:#?}");
     browser.quit().await;
     world.stop().await;
 }

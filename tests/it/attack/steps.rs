@@ -1,0 +1,102 @@
+//! A run's token in the wrong hands: steps without end, during the job and after it.
+
+use agent_implement::domain::job::{Job, JobKind, JobState};
+use agent_implement::keys::run_token::Audience;
+use agent_implement::keys::sha256_hex;
+use serde_json::{Value, json};
+
+use crate::api::{Server, job};
+
+/// What is kept of one job at most, in steps and in bytes.
+const STEPS: usize = 500;
+const BYTES: usize = 4 << 20;
+
+const NONCE: &str = "a-nonce-that-was-overheard";
+
+async fn page(server: &Server, token: &str, query: &str) -> Value {
+    let path = format!("/api/jobs/01A/steps{query}");
+    let told = server.ask("GET", &path, token, None).await;
+    assert_eq!(told.status, 200, "{told:?}");
+    told.body
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_without_end_take_a_bounded_part_of_store_and_answer() {
+    let server = Server::start().await;
+    let running = Job {
+        nonce_hash: Some(sha256_hex(NONCE)),
+        ..job("01A", JobKind::Implementation)
+    };
+    server.put_job(&running).await;
+    let token = server.run_token(&running, Audience::Progress);
+    let step = |id: &str, outputs: Value| json!({"id": id, "type": "verify", "status": "running", "started_at": "t", "outputs": outputs});
+    let tell = async |body: Value| {
+        let told = server.ask("POST", "/runner/progress", &token, body.to_string());
+        let told = told.await;
+        assert_eq!(
+            (told.status, told.body),
+            (200, json!({"acknowledged": true}))
+        );
+    };
+    let large = json!("x".repeat(50_000));
+    for number in 0..100 {
+        tell(json!({"step": step(&format!("{number:04}"), large.clone())})).await;
+    }
+    let admin = server.signed_in().await;
+    let full = page(&server, &admin, "").await;
+    assert!(full.to_string().len() < BYTES + 100_000, "the store grows");
+    let count = |page: &Value| page["steps"].as_array().unwrap().len();
+    assert_eq!((count(&full), &full["truncated"]), (100, &json!(true)));
+    let dropped = full["dropped"].as_u64().unwrap();
+    assert!(dropped > 10, "{dropped}");
+
+    // By the other door, and when the job is over.
+    for number in 100..600 {
+        let body = json!({"nonce": NONCE, "step": step(&format!("{number:04}"), Value::Null)});
+        let told = server.ask("POST", "/api/step-report", "", body.to_string());
+        assert_eq!(told.await.body, json!({"ok": true}));
+    }
+    let ended = Job {
+        state: JobState::Completed,
+        ..running.clone()
+    };
+    server.put_job(&ended).await;
+    for number in 600..700 {
+        tell(json!({"step": step(&format!("{number:04}"), Value::Null)})).await;
+    }
+    let full = page(&server, &admin, "").await;
+    assert!(count(&full) <= STEPS && full.to_string().len() < BYTES + 200_000);
+    assert!(full["dropped"].as_u64().unwrap() >= dropped + 200);
+
+    // A step that is known is still told to its end, with what there is room for.
+    let end = json!({"id": "0003", "type": "verify", "status": "passed", "started_at": "t"});
+    tell(json!({"step": end})).await;
+    let shown = page(&server, &admin, "?limit=3&after=0000").await;
+    assert_eq!((count(&shown), &shown["next"]), (3, &json!("0003")));
+    assert_eq!(shown["steps"][2]["status"], "passed");
+
+    let mut seen = Vec::new();
+    let mut query = "?limit=200".to_owned();
+    loop {
+        let shown = page(&server, &admin, &query).await;
+        let steps = shown["steps"].as_array().unwrap();
+        seen.extend(steps.iter().map(|step| step["id"].clone()));
+        match shown["next"].as_str() {
+            Some(next) => query = format!("?limit=200&after={next}"),
+            None => break,
+        }
+    }
+    let all = full["steps"].as_array().unwrap();
+    assert_eq!(seen.len(), all.len());
+    assert!(all.iter().map(|step| &step["id"]).eq(&seen));
+    for (query, rule) in [
+        ("limit=0", "limit must be a whole number from 1 to 500"),
+        ("limit=501", "limit must be a whole number from 1 to 500"),
+        ("after=none", "after must be the id of a step of this run"),
+    ] {
+        let path = format!("/api/jobs/01A/steps?{query}");
+        let told = server.ask("GET", &path, &admin, None).await;
+        assert_eq!(told.fault(), (400, rule));
+    }
+    server.stop().await.unwrap();
+}
