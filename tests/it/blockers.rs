@@ -62,7 +62,7 @@ async fn every_reason_to_wait_is_told_in_its_words() {
         let world = crowded(system).await;
         assert_eq!(told(&world, "/api/blockers?all=true").await, expected);
         let of_the_spec = |row: &Row| ["concurrency", "dedup", "no-mapping"].contains(&row.2);
-        let (spec, _): (Vec<Row>, Vec<Row>) = expected.into_iter().partition(of_the_spec);
+        let (spec, others): (Vec<Row>, Vec<Row>) = expected.into_iter().partition(of_the_spec);
         assert_eq!(told(&world, "/api/blockers").await, spec);
         let by_reason: Value = spec
             .iter()
@@ -72,6 +72,17 @@ async fn every_reason_to_wait_is_told_in_its_words() {
             world.admin("/api/blockers").await["totals"],
             json!({"issues": spec.len(), "teams": spec.len(), "byReason": by_reason})
         );
+        // Whoever sees none of them is told where they are.
+        let by_reason: Value = others
+            .iter()
+            .map(|row| (row.2.to_owned(), json!(1)))
+            .collect();
+        assert_eq!(
+            world.admin("/api/blockers").await["others"],
+            json!({"issues": others.len(), "byReason": by_reason, "see": "/api/blockers?all=true"})
+        );
+        let all = world.admin("/api/blockers?all=true").await;
+        assert_eq!(all["others"], Value::Null);
         world.end().await;
     }
 }

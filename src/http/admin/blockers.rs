@@ -38,13 +38,18 @@ async fn list(query: String, app: App) -> ApiResult {
     let sight = look(&app)?;
     // A row of each is read: off the threads that serve requests.
     let written = app.store.read_long(move |tx| {
-        let waiting = sight.sighted().filter(|sighted| wanted.takes(sighted));
-        let blockers = waiting
+        let (shown, others): (Vec<&Sighted>, Vec<&Sighted>) = sight
+            .sighted()
+            .filter(|sighted| sighted.decision.outcome == Outcome::Waiting)
+            .partition(|sighted| wanted.takes(sighted));
+        let blockers = shown
+            .into_iter()
             .map(|sighted| BlockerView::of(tx, sighted))
             .collect::<StoreResult<Vec<_>>>()?;
         Ok(ok(&BlockersView {
             totals: Totals::of(&blockers),
             blockers,
+            others: Others::of(&others),
         }))
     });
     Ok(written.await?)
@@ -64,12 +69,11 @@ impl Wanted {
     }
 
     fn takes(self, sighted: &Sighted) -> bool {
-        let decision = &sighted.decision;
         let of_the_spec = matches!(
-            decision.reason,
+            sighted.decision.reason,
             Some(Reason::Concurrency | Reason::Dedup | Reason::NoMapping)
         );
-        decision.outcome == Outcome::Waiting && (of_the_spec || self == Wanted::All)
+        of_the_spec || self == Wanted::All
     }
 }
 
@@ -77,6 +81,34 @@ impl Wanted {
 struct BlockersView<'a> {
     blockers: Vec<BlockerView<'a>>,
     totals: Totals,
+    others: Option<Others>,
+}
+
+/// The issues that wait for reasons that are not shown, and where they are.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Others {
+    issues: usize,
+    by_reason: BTreeMap<Reason, usize>,
+    see: &'static str,
+}
+
+impl Others {
+    fn of(waiting: &[&Sighted]) -> Option<Self> {
+        (!waiting.is_empty()).then(|| Self {
+            issues: waiting.len(),
+            by_reason: by_reason(waiting.iter().filter_map(|sighted| sighted.decision.reason)),
+            see: "/api/blockers?all=true",
+        })
+    }
+}
+
+fn by_reason(reasons: impl Iterator<Item = Reason>) -> BTreeMap<Reason, usize> {
+    let mut counted = BTreeMap::new();
+    for reason in reasons {
+        *counted.entry(reason).or_default() += 1;
+    }
+    counted
 }
 
 #[derive(Serialize)]
@@ -121,15 +153,11 @@ struct Totals {
 
 impl Totals {
     fn of(blockers: &[BlockerView<'_>]) -> Self {
-        let mut by_reason = BTreeMap::new();
-        for reason in blockers.iter().filter_map(|blocker| blocker.reason) {
-            *by_reason.entry(reason).or_default() += 1;
-        }
         let teams: BTreeSet<&TeamKey> = blockers.iter().map(|blocker| blocker.team_key).collect();
         Self {
             issues: blockers.len(),
             teams: teams.len(),
-            by_reason,
+            by_reason: by_reason(blockers.iter().filter_map(|blocker| blocker.reason)),
         }
     }
 }
