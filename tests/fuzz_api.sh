@@ -6,7 +6,7 @@
 #   tests/fuzz_api.sh --long     some thousand questions a route, other ones each time (--seed N: the same again)
 #
 # The fuzzer is schemathesis, of PyPI; it is kept in target/fuzz-venv. Without PyPI, nothing is asked. What was
-# asked stands in target/fuzz/, and so do the demo's log and its folder.
+# asked stands in target/fuzz/ (under CARGO_TARGET_DIR where that is set), and so do the demo's log and its folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,16 +20,17 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-out=target/fuzz
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$target/fuzz
 # shellcheck source=tests/fuzz/tools.sh
 . tests/fuzz/tools.sh
 install_api_tools || exit 0
 cargo build --quiet
 
 rm -rf "$out" && mkdir -p "$out"
-folder=$PWD/$out/demo
+folder=$out/demo
 # Its runs start the program again; a build meanwhile must not change it.
-ln target/debug/agent-implement "$out/agent-implement"
+ln "$target/debug/agent-implement" "$out/agent-implement"
 "$out/agent-implement" demo --system jira --data-dir "$folder" >"$out/demo.out" 2>"$out/demo.log" &
 demo=$!
 stop() {
@@ -87,7 +88,7 @@ esac
 fuzz() { # fuzz NAME ARGUMENTS...
     local name=$1
     shift
-    "$api_tools/schemathesis" --config-file tests/fuzz/schemathesis.toml run "$PWD/$out/openapi.json" --url "$url" \
+    "$api_tools/schemathesis" --config-file tests/fuzz/schemathesis.toml run "$out/openapi.json" --url "$url" \
         --phases "$phases" --max-examples "$examples" --seed "$seed" --no-shrink --no-color \
         --generation-database none --report ndjson --report-ndjson-path "$out/$name.ndjson" "$@" >"$out/$name.txt" 2>&1 ||
         { sed -n '/FAILURES\|ERRORS/,$p' "$out/$name.txt" >&2 && failed="${failed:-} $name"; }
