@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::api::Server;
 
+mod changes;
+
 const MAPPINGS: &str = "/api/mappings";
 
 fn minimal() -> Value {

@@ -1,11 +1,11 @@
 // A project's settings, the run caps among them.
 
-import { get, post } from "../api.js";
+import { get, ofProject, patch } from "../api.js";
 import { $, h } from "../dom.js";
 import { refresh } from "../shell.js";
 import { open } from "./dialog.js";
 import { fields } from "./form.js";
-import { FIELDS, placeOf, toBody, toValues } from "./mapping.js";
+import { FIELDS, changesOf, placeOf, toValues } from "./mapping.js";
 import { busy, empty, loading, messageOf, toast } from "./ui.js";
 import { SYSTEMS, name } from "./words.js";
 
@@ -30,7 +30,8 @@ function edit(dialog, mapping) {
 		event.preventDefault();
 		busy(async () => {
 			try {
-				await post("/api/mappings", toBody(values));
+				const changes = changesOf(mapping, values);
+				if (Object.keys(changes).length) await patch(ofProject(mapping.teamKey), changes);
 				toast(`${mapping.teamKey} is saved.`);
 				dialog.close();
 				await refresh();

@@ -113,6 +113,13 @@ export function toBody(v) {
 	return body;
 }
 
+/** What somebody changed in the form of a stored mapping. @param {Record<string, any>} values */
+export function changesOf(mapping, values) {
+	const [before, after] = [toBody(toValues(mapping)), toBody(values)];
+	const isNew = ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name]);
+	return Object.fromEntries(Object.entries(after).filter(isNew));
+}
+
 /** @param {string} text */
 function environment(text) {
 	const pairs = text.split("\n").filter((line) => line.trim()).map((line) => {

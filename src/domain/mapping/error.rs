@@ -65,6 +65,8 @@ pub enum MappingError {
     Query,
     #[error("ticketingConfig.{0} must be a string")]
     Override(&'static str),
+    #[error("teamKey cannot be changed; delete the mapping and create another")]
+    KeyFixed,
     #[error("Specify either paused or maxInProgressAiIssues, not both")]
     TwoChanges,
     #[error(

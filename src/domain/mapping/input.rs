@@ -5,11 +5,11 @@
 //! spec's table, ours after the neighbour they belong to. Names are trimmed; `null` and a field
 //! that was left out are the same.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::error::{Checked, MappingError};
 use super::fields::{Fields, is_name, is_repo_name};
-use super::{IMPLEMENT_WORKFLOW, Mapping};
+use super::{IMPLEMENT_WORKFLOW, Mapping, MappingView};
 use crate::domain::caps;
 use crate::domain::ids::TeamKey;
 use crate::domain::time::Timestamp;
@@ -111,39 +111,127 @@ impl Input {
     }
 }
 
-/// What `PATCH` can change: one thing at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The fields that `PATCH` can change, `awsRegion` as another name of one.
+const CHANGEABLE: [&str; 24] = [
+    "owner",
+    "repo",
+    "defaultBranch",
+    "workflowFile",
+    "ticketingProvider",
+    "ticketingConfig",
+    "provider",
+    "cloudRegion",
+    "awsRegion",
+    "executionMode",
+    "machineCpus",
+    "machineMemoryMb",
+    "sessionMode",
+    "branchPrefix",
+    "extraEnv",
+    CAP,
+    PAUSED,
+    "planningEnabled",
+    "planningWorkflowFile",
+    "maxTurns",
+    "maxIterations",
+    "maxJobMinutes",
+    "budgetUsd",
+    "resumeAfterLimit",
+];
+
+const CAP: &str = "maxInProgressAiIssues";
+const PAUSED: &str = "paused";
+
+/// A change to a mapping. Pausing and the cap work whatever rule the rest of the mapping breaks by now.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     Paused(bool),
     MaxInProgress(u32),
+    /// Fields in the place of the stored ones, each as a whole. `null` stands for the default.
+    Fields(Map<String, Value>),
 }
 
 impl Change {
+    /// Reads what `PATCH` of the mapping `key` was given.
+    ///
     /// # Errors
-    /// When it is none or more than one, or its value is of the wrong kind.
-    pub fn read(body: Value) -> Checked<Self> {
+    /// When nothing is given or both of the two that exclude one another, or a value of theirs is wrong.
+    pub fn read(body: Value, key: &TeamKey) -> Checked<Self> {
         let Value::Object(fields) = body else {
             return Err(MappingError::Body);
         };
         let fields = Fields(fields);
-        let given = |name| fields.get(name).is_some();
-        if given("paused") && given("maxInProgressAiIssues") {
+        if fields.get(PAUSED).is_some() && fields.get(CAP).is_some() {
             return Err(MappingError::TwoChanges);
         }
-        if let Some(paused) = fields.flag("paused")? {
-            return Ok(Change::Paused(paused));
+        let is_other = |told: &Value| told.as_str().map(str::trim) != Some(key.as_str());
+        if fields.0.get("teamKey").is_some_and(is_other) {
+            return Err(MappingError::KeyFixed);
         }
-        let cap = fields.max_in_progress()?;
-        cap.map(Change::MaxInProgress)
-            .ok_or(MappingError::MaxInProgress)
+        let is_blank = |name: &str| fields.0.get(name).is_some_and(Value::is_null);
+        if is_blank(CAP) && fields.get(PAUSED).is_none() {
+            return Err(MappingError::MaxInProgress);
+        }
+        let mut given = fields.0.clone();
+        given.retain(|name, value| {
+            let is_unset = value.is_null() && (name == PAUSED || name == CAP);
+            CHANGEABLE.contains(&name.as_str()) && !is_unset
+        });
+        let mut names = given.keys().map(String::as_str);
+        match (names.next(), names.next()) {
+            (Some(PAUSED), None) => {
+                let paused = fields.flag(PAUSED)?;
+                paused.map(Self::Paused).ok_or(MappingError::Flag(PAUSED))
+            }
+            (None | Some(CAP), None) => {
+                let cap = fields.max_in_progress()?;
+                cap.map(Self::MaxInProgress)
+                    .ok_or(MappingError::MaxInProgress)
+            }
+            _ => Ok(Self::Fields(given)),
+        }
     }
 
-    pub fn apply(self, mapping: &mut Mapping, now: Timestamp) {
+    /// Whether it gives a value of this field.
+    pub fn gives(&self, name: &str) -> bool {
         match self {
-            Change::Paused(paused) => mapping.paused = paused,
-            Change::MaxInProgress(cap) => mapping.max_in_progress = cap,
+            Self::Paused(_) => name == PAUSED,
+            Self::MaxInProgress(_) => name == CAP,
+            Self::Fields(given) => given.contains_key(name),
         }
-        mapping.updated_at = now;
+    }
+
+    /// Whether the ticketing system has a say in it.
+    pub fn concerns_ticketing(&self) -> bool {
+        self.gives("ticketingProvider") || self.gives("ticketingConfig")
+    }
+
+    /// The mapping with the change, to be validated as a whole.
+    ///
+    /// # Errors
+    /// An owner or repository that is missing or no name.
+    pub fn input(&self, stored: &Mapping) -> Checked<Input> {
+        let mut body = json!(MappingView::of(stored));
+        match self {
+            Self::Paused(paused) => body[PAUSED] = json!(paused),
+            Self::MaxInProgress(cap) => body[CAP] = json!(cap),
+            Self::Fields(given) => {
+                // Of two fields that say the same, the stored one would contradict.
+                if given
+                    .get("ticketingConfig")
+                    .is_some_and(|config| !config["kind"].is_null())
+                {
+                    body["ticketingProvider"] = Value::Null;
+                }
+                if given.contains_key("awsRegion") {
+                    body["cloudRegion"] = Value::Null;
+                }
+                for (name, value) in given {
+                    body[name] = value.clone();
+                }
+            }
+        }
+        Input::read(body)
     }
 }
 
@@ -164,4 +252,43 @@ pub fn overlapping<'a>(
         let is_twin = mine == theirs && *other != team_key;
         is_twin || owns(&mine, &theirs) || owns(&theirs, &mine)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::mapping::example;
+
+    #[test]
+    fn every_field_that_is_shown_can_be_changed() {
+        let shown = json!(MappingView::of(&example(&json!({}))));
+        let fixed = ["teamKey", "createdAt", "updatedAt"];
+        let shown = shown.as_object().unwrap().keys();
+        let mut shown: Vec<&str> = shown.map(String::as_str).collect();
+        shown.retain(|name| !fixed.contains(name));
+        let mut changeable = CHANGEABLE.to_vec();
+        changeable.retain(|name| *name != "awsRegion");
+        shown.sort_unstable();
+        changeable.sort_unstable();
+        assert_eq!(shown, changeable);
+    }
+
+    #[test]
+    fn what_is_not_given_stays_as_it_is() {
+        let every = example(&json!({
+            "provider": "cloud", "cloudRegion": "eu-central-1", "ticketingProvider": "B",
+            "ticketingConfig": {"jql": "project = X", "repoFieldValue": "shop", "statusFieldOverride": "s"},
+            "extraEnv": {"A": "b"}, "branchPrefix": "bots", "machineCpus": 4, "planningEnabled": true,
+            "planningWorkflowFile": "plan.yml", "maxTurns": 7, "budgetUsd": 12.345678, "maxInProgressAiIssues": 9,
+            "paused": true, "resumeAfterLimit": false, "workflowFile": "own.yml",
+        }));
+        let change = Change::read(json!({"maxIterations": 2}), &every.team_key).unwrap();
+        let input = change.input(&every).unwrap();
+        let changed = input.validate(Some(&every), every.updated_at).unwrap();
+        let expected = Mapping {
+            max_iterations: Some(2),
+            ..every
+        };
+        assert_eq!(changed, expected);
+    }
 }

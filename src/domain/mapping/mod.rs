@@ -6,6 +6,7 @@
 mod error;
 mod fields;
 mod input;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use super::usage::MicroUsd;
 pub use error::MappingError;
 pub use fields::is_name as is_plain_name;
 pub use input::{Change, Input, overlapping};
+pub use view::MappingView;
 
 /// The workflow that an implementation dispatch starts, unless the mapping names another.
 pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";

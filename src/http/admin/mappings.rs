@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
@@ -11,13 +10,8 @@ use warp::{Filter, path};
 use crate::app::App;
 use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::TeamKey;
-use crate::domain::issue::System;
-use crate::domain::mapping::{
-    Change, ExecutionMode, Input, Mapping, MappingError, Provider, SessionMode, Ticketing,
-    overlapping,
-};
+use crate::domain::mapping::{Change, Input, Mapping, MappingError, MappingView, overlapping};
 use crate::domain::time::Timestamp;
-use crate::domain::usage::MicroUsd;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
@@ -145,31 +139,63 @@ fn store(
 
 async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiResult {
     let body = json(&body).ok_or(MappingError::Body)?;
-    let change = Change::read(body)?;
     let (key, now) = (TeamKey::new(key), app.now());
-    let changed = app.store.write(move |tx| {
-        let Some(mut mapping) = mappings::get(tx, &key)? else {
-            return Ok(false);
-        };
-        change.apply(&mut mapping, now);
-        mappings::put(tx, &mapping)?;
-        let deed = match change {
-            Change::Paused(true) => by.did(Action::MappingPaused, &key),
-            Change::Paused(false) => by.did(Action::MappingResumed, &key),
-            Change::MaxInProgress(cap) => by
-                .did(Action::MappingCapped, &key)
-                .told(format!("maxInProgressAiIssues {cap}")),
-        };
-        audit::append(tx, &deed, now)?;
-        Ok(true)
-    });
-    if !changed.await? {
-        return Err(AdminFault::TeamNotFound.into());
+    let change = Change::read(body, &key)?;
+    if change.concerns_ticketing() {
+        let stored = app.store.read(|tx| mappings::get(tx, &key))?;
+        let stored = stored.ok_or(AdminFault::TeamNotFound)?;
+        check_ticketing(&app, &change.input(&stored)?, now).await?;
     }
-    Ok(ok(&match change {
-        Change::Paused(paused) => json!({"updated": true, "paused": paused}),
-        Change::MaxInProgress(cap) => json!({"updated": true, "maxInProgressAiIssues": cap}),
-    }))
+    let given = change.clone();
+    let changed = app
+        .store
+        .write(move |tx| apply(tx, &by, &key, &given, now))
+        .await??;
+    let mut answer = json!({"updated": true});
+    if change.gives("paused") {
+        answer["paused"] = json!(changed.paused);
+    }
+    if change.gives("maxInProgressAiIssues") {
+        answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
+    }
+    Ok(ok(&answer))
+}
+
+/// Changes what is stored at the moment of the commit, so that two changes of different fields both count.
+fn apply(
+    tx: &WriteTx<'_>,
+    by: &Actor,
+    key: &TeamKey,
+    change: &Change,
+    now: Timestamp,
+) -> StoreResult<Result<Mapping, ApiError>> {
+    let Some(mut mapping) = mappings::get(tx, key)? else {
+        return Ok(Err(AdminFault::TeamNotFound.into()));
+    };
+    let deed = match change {
+        Change::Paused(paused) => {
+            mapping.paused = *paused;
+            match paused {
+                true => by.did(Action::MappingPaused, key),
+                false => by.did(Action::MappingResumed, key),
+            }
+        }
+        Change::MaxInProgress(cap) => {
+            mapping.max_in_progress = *cap;
+            by.did(Action::MappingCapped, key)
+                .told(format!("maxInProgressAiIssues {cap}"))
+        }
+        Change::Fields(_) => {
+            return match change.input(&mapping) {
+                Ok(input) => Ok(store(tx, by, &input, now)?.map_err(ApiError::from)),
+                Err(error) => Ok(Err(error.into())),
+            };
+        }
+    };
+    mapping.updated_at = now;
+    mappings::put(tx, &mapping)?;
+    audit::append(tx, &deed, now)?;
+    Ok(Ok(mapping))
 }
 
 /// Its running jobs go on being tracked to their end. Its team's secrets go with it: nobody could
@@ -189,74 +215,5 @@ async fn remove(Segment(key): Segment, by: Actor, app: App) -> ApiResult {
         Ok(ok(&json!({"deleted": true})))
     } else {
         Err(AdminFault::NothingDeleted.into())
-    }
-}
-
-/// A mapping on the wire.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MappingView<'a> {
-    team_key: &'a TeamKey,
-    owner: &'a str,
-    repo: &'a str,
-    default_branch: &'a str,
-    workflow_file: &'a str,
-    ticketing_provider: System,
-    ticketing_config: &'a Ticketing,
-    provider: &'static str,
-    cloud_region: Option<&'a str>,
-    execution_mode: ExecutionMode,
-    machine_cpus: u32,
-    machine_memory_mb: u32,
-    session_mode: SessionMode,
-    branch_prefix: Option<&'a str>,
-    extra_env: &'a BTreeMap<String, String>,
-    max_in_progress_ai_issues: u32,
-    paused: bool,
-    planning_enabled: bool,
-    planning_workflow_file: Option<&'a str>,
-    max_turns: Option<u32>,
-    max_iterations: Option<u32>,
-    max_job_minutes: Option<u32>,
-    budget_usd: Option<f64>,
-    resume_after_limit: bool,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-}
-
-impl<'a> MappingView<'a> {
-    fn of(mapping: &'a Mapping) -> Self {
-        let (provider, cloud_region) = match &mapping.provider {
-            Provider::Direct => ("direct", None),
-            Provider::Cloud { region } => ("cloud", Some(region.as_str())),
-        };
-        Self {
-            team_key: &mapping.team_key,
-            owner: &mapping.owner,
-            repo: &mapping.repo,
-            default_branch: &mapping.default_branch,
-            workflow_file: &mapping.workflow_file,
-            ticketing_provider: mapping.system(),
-            ticketing_config: &mapping.ticketing,
-            provider,
-            cloud_region,
-            execution_mode: mapping.execution_mode,
-            machine_cpus: mapping.machine_cpus,
-            machine_memory_mb: mapping.machine_memory_mb,
-            session_mode: mapping.session_mode,
-            branch_prefix: mapping.branch_prefix.as_deref(),
-            extra_env: &mapping.extra_env,
-            max_in_progress_ai_issues: mapping.max_in_progress,
-            paused: mapping.paused,
-            planning_enabled: mapping.planning_enabled,
-            planning_workflow_file: mapping.planning_workflow_file.as_deref(),
-            max_turns: mapping.max_turns,
-            max_iterations: mapping.max_iterations,
-            max_job_minutes: mapping.max_job_minutes,
-            budget_usd: mapping.budget.map(MicroUsd::to_usd),
-            resume_after_limit: mapping.resume_after_limit,
-            created_at: mapping.created_at,
-            updated_at: mapping.updated_at,
-        }
     }
 }

@@ -127,6 +127,13 @@ async fn a_project_is_edited_paused_and_deleted() {
     browser.fill("Iterations", "4").await;
     browser.fill("Job time-out in minutes", "45").await;
     browser.fill("Budget a month in $", "50.5").await;
+    // Somebody else changes another field meanwhile.
+    let meanwhile = world.app.store.write(|tx| {
+        let mut mapping = mappings::get(tx, &"SHOP".into())?.unwrap();
+        mapping.branch_prefix = Some("bots".to_owned());
+        mappings::put(tx, &mapping)
+    });
+    meanwhile.await.unwrap();
     browser.press("Save").await;
     browser.until("!document.querySelector('dialog')").await;
     let saved = world.app.store.read(|tx| mappings::get(tx, &"SHOP".into()));
@@ -140,6 +147,7 @@ async fn a_project_is_edited_paused_and_deleted() {
         ),
         (7, None, Some(4), Some(45))
     );
+    assert_eq!(saved.branch_prefix.as_deref(), Some("bots"));
     browser.sees("2 of 7").await;
     browser.sees("$0.00 of $50.50").await;
     let told = world.admin("/api/mappings").await;

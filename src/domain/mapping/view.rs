@@ -1,0 +1,80 @@
+//! A mapping as the admin API shows it. [`Input`](super::Input) reads the same fields.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
+use crate::domain::ids::TeamKey;
+use crate::domain::issue::System;
+use crate::domain::time::Timestamp;
+use crate::domain::usage::MicroUsd;
+
+/// A mapping on the wire.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MappingView<'a> {
+    team_key: &'a TeamKey,
+    owner: &'a str,
+    repo: &'a str,
+    default_branch: &'a str,
+    workflow_file: &'a str,
+    ticketing_provider: System,
+    ticketing_config: &'a Ticketing,
+    provider: &'static str,
+    cloud_region: Option<&'a str>,
+    execution_mode: ExecutionMode,
+    machine_cpus: u32,
+    machine_memory_mb: u32,
+    session_mode: SessionMode,
+    branch_prefix: Option<&'a str>,
+    extra_env: &'a BTreeMap<String, String>,
+    max_in_progress_ai_issues: u32,
+    paused: bool,
+    planning_enabled: bool,
+    planning_workflow_file: Option<&'a str>,
+    max_turns: Option<u32>,
+    max_iterations: Option<u32>,
+    max_job_minutes: Option<u32>,
+    budget_usd: Option<f64>,
+    resume_after_limit: bool,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl<'a> MappingView<'a> {
+    pub fn of(mapping: &'a Mapping) -> Self {
+        let (provider, cloud_region) = match &mapping.provider {
+            Provider::Direct => ("direct", None),
+            Provider::Cloud { region } => ("cloud", Some(region.as_str())),
+        };
+        Self {
+            team_key: &mapping.team_key,
+            owner: &mapping.owner,
+            repo: &mapping.repo,
+            default_branch: &mapping.default_branch,
+            workflow_file: &mapping.workflow_file,
+            ticketing_provider: mapping.system(),
+            ticketing_config: &mapping.ticketing,
+            provider,
+            cloud_region,
+            execution_mode: mapping.execution_mode,
+            machine_cpus: mapping.machine_cpus,
+            machine_memory_mb: mapping.machine_memory_mb,
+            session_mode: mapping.session_mode,
+            branch_prefix: mapping.branch_prefix.as_deref(),
+            extra_env: &mapping.extra_env,
+            max_in_progress_ai_issues: mapping.max_in_progress,
+            paused: mapping.paused,
+            planning_enabled: mapping.planning_enabled,
+            planning_workflow_file: mapping.planning_workflow_file.as_deref(),
+            max_turns: mapping.max_turns,
+            max_iterations: mapping.max_iterations,
+            max_job_minutes: mapping.max_job_minutes,
+            budget_usd: mapping.budget.map(MicroUsd::to_usd),
+            resume_after_limit: mapping.resume_after_limit,
+            created_at: mapping.created_at,
+            updated_at: mapping.updated_at,
+        }
+    }
+}
