@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, Related};
 use super::job::RunHandle;
-use super::machine::{MachineRef, SessionBrief};
+use super::machine::{HostKind, MachineRef, SessionBrief};
 use super::mapping::Provider;
 use super::stage::Stage;
 
@@ -52,8 +52,8 @@ pub enum Effect {
         machine: MachineRef,
         /// The job it was made for, if there is one.
         job: Option<JobId>,
-        /// The ticket that waits for it: what is owed to it before, the machine's log above all, is
-        /// done while the machine is still there.
+        /// The ticket whose effects go first, the log excerpt among them: it is read while the machine
+        /// still exists.
         issue: Option<IssueRef>,
     },
     MoveMarker {
@@ -190,21 +190,40 @@ impl Effect {
             }
             Effect::StartRun { issue, .. }
             | Effect::MoveMarker { issue, .. }
-            | Effect::TicketComment { issue, .. }
-            | Effect::LogExcerpt { issue, .. } => ticket_lane(issue),
+            | Effect::TicketComment { issue, .. } => ticket_lane(issue),
+            // A log may be late by minutes, and a machine is not destroyed before its log is read.
+            Effect::LogExcerpt { repo, run, .. } => match run {
+                RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
+                RunHandle::Machine { id, .. } => cleanup_lane(HostKind::Vm, id),
+                RunHandle::Container { id } => cleanup_lane(HostKind::Local, id),
+            },
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
                 format!("pull:{repo}#{number}")
             }
             Effect::EndRun { job, .. } => run_lane(job),
             Effect::DestroyMachine {
-                issue: Some(issue), ..
-            } => ticket_lane(issue),
+                machine,
+                issue: Some(_),
+                ..
+            } => cleanup_lane(machine.host, &machine.id),
             Effect::DestroyMachine { machine, .. } => {
                 format!("machine:{}:{}", machine.host.as_str(), machine.id)
             }
             Effect::Chat { .. } => "chat".to_owned(),
             // All of a repository, whichever project asks and however it spells the name.
             Effect::SyncWorkflows { repo, .. } => format!("sync:{repo}").to_lowercase(),
+        }
+    }
+
+    /// Returns the queue key of another queue whose earlier effects go first. That queue does not
+    /// wait for this effect.
+    pub fn behind(&self) -> Option<String> {
+        match self {
+            Effect::LogExcerpt { issue, .. }
+            | Effect::DestroyMachine {
+                issue: Some(issue), ..
+            } => Some(ticket_lane(issue)),
+            _ => None,
         }
     }
 
@@ -245,7 +264,12 @@ fn run_lane(job: &JobId) -> String {
     format!("run:{job}")
 }
 
-/// The lane of everything that a ticket is owed.
+/// Returns the queue key of what follows the end of a run in a machine: its log, then its destruction.
+fn cleanup_lane(host: HostKind, id: &str) -> String {
+    format!("cleanup:{}:{id}", host.as_str())
+}
+
+/// Returns the queue key of the effects that a ticket's next run waits for: markers and comments.
 pub fn ticket_lane(issue: &IssueRef) -> String {
     format!("ticket:{}", issue.id)
 }

@@ -349,7 +349,7 @@ async fn log_excerpt(
     run: &RunHandle,
     label: LogLabel,
 ) -> Result<Acted, Failure> {
-    // The ticket's next run waits behind this comment.
+    // The destruction of the run's machine waits behind this comment.
     let waited = app.now().since(errand.pushed_at);
     let read = match run {
         RunHandle::Ci { id, .. } => github(app)?

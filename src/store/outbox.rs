@@ -112,7 +112,7 @@ fn first_of(tx: &impl Rows, lane: &str) -> StoreResult<Option<Errand>> {
 }
 
 /// Lanes whose first errand is due, the longest due first; at most `limit`, without those for
-/// which `busy` says that somebody is at it.
+/// which `busy` says that somebody is at it, and those held back by another lane.
 pub fn due(
     tx: &impl Rows,
     now: Timestamp,
@@ -123,22 +123,37 @@ pub fn due(
     if limit == 0 {
         return Ok(heads);
     }
+    let mut read = Ok(());
     OUTBOX_HEADS.scan(
         tx,
         ..(now.as_millis() + 1, ""),
         Order::Ascending,
         |(_, lane), seq| {
             if !busy(lane) {
-                heads.push((lane.to_owned(), seq));
+                match is_held_back(tx, lane, seq) {
+                    Ok(false) => heads.push((lane.to_owned(), seq)),
+                    Ok(true) => {}
+                    Err(error) => read = Err(error),
+                }
             }
-            if heads.len() < limit {
+            if heads.len() < limit && read.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         },
     )?;
-    Ok(heads)
+    read.map(|()| heads)
+}
+
+/// Returns whether an earlier effect in another lane goes first.
+fn is_held_back(tx: &impl Rows, lane: &str, seq: u64) -> StoreResult<bool> {
+    let errand = OUTBOX.get(tx, (lane, seq))?;
+    let Some(behind) = errand.and_then(|errand| errand.effect.behind()) else {
+        return Ok(false);
+    };
+    let first = first_of(tx, &behind)?;
+    Ok(first.is_some_and(|first| first.seq < seq))
 }
 
 /// When the next errand after `now` is due.
@@ -190,6 +205,8 @@ pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<
     let was_first = is_first(tx, errand)?;
     OUTBOX.remove(tx, (errand.lane.as_str(), errand.seq))?;
     tx.tell(News::Outbox);
+    // The next of this lane may be due, or one that is behind it.
+    tx.owe();
     if !was_first {
         return Ok(());
     }
@@ -393,9 +410,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::effect::ChatMessage;
-    use crate::domain::ids::{IssueId, IssueKey};
+    use crate::domain::effect::{ChatMessage, LogLabel};
+    use crate::domain::ids::{IssueId, IssueKey, Repo};
     use crate::domain::issue::{IssueRef, System};
+    use crate::domain::job::RunHandle;
     use crate::domain::stage::Stage;
     use crate::store::{Store, StoreError};
 
@@ -464,6 +482,37 @@ mod tests {
         assert_eq!(
             due_now(&store, later),
             [("ticket:id-2".to_owned(), 3), ("ticket:id-1".to_owned(), 2)]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_log_excerpt_follows_its_ticket_and_holds_nothing_of_it_up() {
+        let store = Store::in_memory().unwrap();
+        let Effect::MoveMarker { issue, .. } = ticket(1, Stage::Planning) else {
+            unreachable!("it is a marker");
+        };
+        let excerpt = Effect::LogExcerpt {
+            issue,
+            repo: Repo::new("acme", "shop"),
+            run: RunHandle::Ci {
+                id: 7,
+                url: String::new(),
+            },
+            label: LogLabel::SessionFailed,
+        };
+        write(&store, move |tx| {
+            push(tx, &ticket(1, Stage::ImplementationFailed), NOW)?;
+            push(tx, &excerpt, NOW)?;
+            push(tx, &ticket(1, Stage::Implementing), NOW)
+        })
+        .await;
+        let (ticket, cleanup) = ("ticket:id-1", "cleanup:acme/shop#7");
+        assert_eq!(due_now(&store, NOW), [(ticket.to_owned(), 1)]);
+        let marker = write(&store, move |tx| claim(tx, ticket, 1, NOW)).await;
+        write(&store, move |tx| settle(tx, &marker.clone().unwrap(), NOW)).await;
+        assert_eq!(
+            due_now(&store, NOW),
+            [(cleanup.to_owned(), 2), (ticket.to_owned(), 3)]
         );
     }
 

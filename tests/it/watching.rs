@@ -191,6 +191,44 @@ async fn a_run_over_its_budget_is_cancelled_and_told_with_its_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_does_not_wait_for_the_log_of_its_last_run() {
+    let world = flagged().await;
+    world.script("ENG-1", Script::new().pass([Step::Hang]));
+    world.turn().await;
+    world.until_run_is("in_progress").await;
+    let failure = json!({"outcome": "failure", "failureReason": "it gave up"});
+    assert_eq!(world.report(failure).await, 200);
+    assert_eq!(world.run().status, "in_progress", "the host's run lingers");
+    let told = ["Implementation failed: it gave up"];
+    assert_eq!(world.comments("ENG-1"), told);
+
+    let first = world.run().id;
+    world
+        .town
+        .linear()
+        .issue("ENG-1")
+        .add_label("Agent-Implement");
+    world.turn().await;
+    assert_eq!(world.repo().runs().len(), 2, "the next run has started");
+    assert_eq!(world.comments("ENG-1"), told, "the log is not there yet");
+
+    world.repo().time_out(first);
+    world
+        .until("the first run is over", || {
+            let runs = world.repo().runs();
+            { runs.iter() }.any(|run| run.id == first && run.status == "completed")
+        })
+        .await;
+    world.wait(MINUTE);
+    flow_settles(&world).await;
+    assert_eq!(
+        world.comments("ENG-1"),
+        [told[0], "Log excerpt (`session_failed`)"]
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_its_host_timed_out_has_timed_out() {
     let world = flagged().await;
     world.script("ENG-1", Script::new().pass([Step::Hang]));

@@ -610,6 +610,10 @@ fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
     let lanes: Vec<String> = next.owed.effects.iter().map(Effect::lane).collect();
     assert_eq!(lanes[3], lanes[6], "one waits for the other");
     assert_ne!(lanes[3], lanes[4], "it is stopped at once");
+    assert_ne!(
+        lanes[3], lanes[2],
+        "the ticket's next run waits for neither"
+    );
 
     let gone = advance(&next.job, Event::MachineGone, later).unwrap();
     let said = ticket_says(&gone.owed);
