@@ -134,8 +134,9 @@ pub struct Pace {
     pub reap: Duration,
     /// How often are open pull requests looked at for what no webhook told?
     pub heal: Duration,
-    /// How long after a dispatch whose answer was lost may its run still appear in the host's list?
-    pub run_appears_within: Duration,
+    /// How long after a try whose answer was lost may its run or comment still appear at the host?
+    /// Longer than a client waits for an answer: the host may have been at it all that time.
+    pub appears_within: Duration,
     /// How long is the first wait before an effect is tried again? It doubles each time.
     pub first_retry: Duration,
     /// How long is the longest?
@@ -151,7 +152,7 @@ impl Pace {
     pub fn quick() -> Self {
         Self {
             watch: Duration::from_secs(1),
-            run_appears_within: Duration::from_secs(2),
+            appears_within: Duration::from_secs(2),
             first_retry: Duration::from_millis(200),
             longest_retry: Duration::from_secs(5),
             ..Self::default()
@@ -165,7 +166,7 @@ impl Default for Pace {
             watch: Duration::from_secs(15),
             reap: Duration::from_secs(60),
             heal: Duration::from_secs(10 * 60),
-            run_appears_within: Duration::from_secs(20),
+            appears_within: Duration::from_secs(45),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(5 * 60),
             heartbeat: Duration::from_secs(15),

@@ -9,8 +9,8 @@
 //! | end run | ending an ended run is success |
 //! | destroy machine | one that is gone is success |
 //! | move marker | it is set, not toggled; taking off an absent label is success |
-//! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id, looked for before any retry |
-//! | pull request comment | it carries an invisible marker with the effect's id, looked for before any retry |
+//! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id and is looked for before a retry, which waits until an earlier try can no longer arrive |
+//! | pull request comment | it carries an invisible marker with the effect's id, looked for and waited for in the same way |
 //! | draft flag | it is set, not toggled |
 //! | log excerpt | it is a ticket comment |
 //! | sync workflows | it looks what the repository and the sync branch hold, and writes only what is not there |

@@ -21,7 +21,7 @@ use crate::runners::ci;
 use crate::scm::{DispatchError, GitHub, LOG_READ_WITHIN, NewCommit, NewPull, RunLog};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
-use crate::ticketing::{Account, Tried};
+use crate::ticketing::{Account, EarlierTry};
 use crate::wire::VendorError;
 
 use super::sync::{self, Obstacle};
@@ -105,13 +105,7 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
             Ok(account) => gone_is_done(account.move_marker(issue, *stage).await),
             Err(failure) => Err(failure),
         },
-        Effect::TicketComment { issue, body } => match account(app, issue) {
-            Ok(account) => {
-                let stamp = errand.stamp();
-                gone_is_done(account.comment(issue, &stamp, body, tried(errand)).await)
-            }
-            Err(failure) => Err(failure),
-        },
+        Effect::TicketComment { issue, body } => ticket_comment(app, errand, issue, body).await,
         Effect::LogExcerpt {
             issue,
             repo,
@@ -141,16 +135,6 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
         Effect::SyncWorkflows { team, repo } => sync_workflows(app, team, repo).await,
     };
     acted.unwrap_or_else(Acted::Failed)
-}
-
-/// The vendor's clock may be behind ours, so what is looked for may seem older than its effect.
-fn tried(errand: &Errand) -> Tried {
-    match errand.unsure_since {
-        None => Tried::Never,
-        Some(_) => Tried::Perhaps {
-            since: errand.pushed_at - CLOCK_SKEW,
-        },
-    }
 }
 
 fn account<'a>(app: &'a App, issue: &IssueRef) -> Result<&'a Account, Failure> {
@@ -376,10 +360,28 @@ async fn log_excerpt(
             };
         }
     };
-    let body = comments::log_excerpt(label, &log);
-    let stamp = errand.stamp();
-    let account = account(app, issue)?;
-    gone_is_done(account.comment(issue, &stamp, &body, tried(errand)).await)
+    ticket_comment(app, errand, issue, &comments::log_excerpt(label, &log)).await
+}
+
+/// Writes a comment on a ticket, unless an earlier try may have.
+async fn ticket_comment(
+    app: &App,
+    errand: &Errand,
+    issue: &IssueRef,
+    body: &str,
+) -> Result<Acted, Failure> {
+    let (account, stamp) = (account(app, issue)?, errand.stamp());
+    if let Some(tried_at) = errand.unsure_since {
+        // The vendor's clock may be behind ours, so the comment may seem older than its effect.
+        let since = errand.pushed_at - CLOCK_SKEW;
+        match account.earlier_try(issue, &stamp, body, since).await {
+            Ok(EarlierTry::Written) => return Ok(Acted::Done),
+            Ok(EarlierTry::Absent) => unseen::wait(app, tried_at, "have written the comment")?,
+            Ok(EarlierTry::Harmless) => {}
+            Err(error) => return gone_is_done(Err(error)),
+        }
+    }
+    gone_is_done(account.comment(issue, &stamp, body).await)
 }
 
 async fn pull_comment(
@@ -397,17 +399,21 @@ async fn pull_comment(
     };
     let marker = format!("<!-- agent-implement:{name} -->");
     let marked = format!("{body}\n\n{marker}");
-    let posted = match style {
-        PullCommentStyle::New if errand.unsure_since.is_none() => github
-            .create_comment(repo, number, &marked)
-            .await
-            .map(|_| ()),
-        PullCommentStyle::New | PullCommentStyle::Pinned { .. } => github
-            .upsert_comment(repo, number, &marker, &marked)
-            .await
-            .map(|_| ()),
+    let looked = match style {
+        PullCommentStyle::New if errand.unsure_since.is_none() => Ok(None),
+        PullCommentStyle::New | PullCommentStyle::Pinned { .. } => {
+            github.find_comment(repo, number, &marker).await
+        }
     };
-    gone_is_done(posted)
+    let found = match looked {
+        Ok(found) => found,
+        Err(error) => return gone_is_done(Err(error)),
+    };
+    if let (None, Some(tried_at)) = (&found, errand.unsure_since) {
+        unseen::wait(app, tried_at, "have written the comment")?;
+    }
+    let put = github.put_comment(repo, number, found, &marked).await;
+    gone_is_done(put.map(drop))
 }
 
 async fn set_draft(app: &App, repo: &Repo, number: u64, draft: Draft) -> Result<Acted, Failure> {

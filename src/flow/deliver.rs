@@ -279,6 +279,7 @@ async fn settle_failure(app: &App, errand: Errand, failure: Failure) -> StoreRes
     if !hopeless {
         let due_at = now + wait(&app.pace, errand.attempts, failure.retry_after);
         let retry = Retry {
+            ended_at: now,
             // Only a try is judged, so the last one is no later than that.
             due_at: due_at.min(given_up_at),
             unsure: failure.unsure,

@@ -64,6 +64,8 @@ pub enum Fault {
     RateLimited(Duration),
     /// Answered properly, but late.
     Late(Duration),
+    /// It happens late, and even when the client has gone by then.
+    Slow(Duration),
 }
 
 struct Inner {

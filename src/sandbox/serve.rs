@@ -216,6 +216,14 @@ async fn faulty(town: &Arc<Inner>, door: Door, vendor: Vendor, request: Request)
             tokio::time::sleep(delay).await;
             Some(reply)
         }
+        Some(Fault::Slow(delay)) => {
+            let (town, request) = (town.clone(), request.clone());
+            let slow = tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                ask(&town, door, request).await
+            });
+            slow.await.ok()
+        }
         None => Some(ask(town, door, request.clone()).await),
     };
     if vendor != Vendor::Git {

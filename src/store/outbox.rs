@@ -33,7 +33,7 @@ pub struct Errand {
     /// When the last try began. Set without an outcome, it may or may not have reached the outside.
     #[serde(default)]
     pub claimed_at: Option<Timestamp>,
-    /// When the last try began that may have had its effect although its answer was lost.
+    /// When the last try ended at the latest that may have had its effect although its answer was lost.
     #[serde(default)]
     pub unsure_since: Option<Timestamp>,
     #[serde(default)]
@@ -186,10 +186,11 @@ pub fn claim(
     let Some(mut errand) = OUTBOX.get(tx, (lane, seq))? else {
         return Ok(None);
     };
-    // A claim that was never settled ended with the process: what it did is not known.
-    errand.unsure_since = errand.claimed_at.or(errand.unsure_since);
+    // A claim that was never settled ended with the process: what it did, and when, is not known.
+    if errand.claimed_at.replace(now).is_some() {
+        errand.unsure_since = Some(now);
+    }
     errand.attempts += 1;
-    errand.claimed_at = Some(now);
     OUTBOX.put(tx, (lane, seq), &errand)?;
     Ok(Some(errand))
 }
@@ -219,7 +220,6 @@ pub fn settle(tx: &WriteTx<'_>, errand: &Errand, now: Timestamp) -> StoreResult<
         };
         OUTBOX_HEADS.put(tx, (due.due_at.as_millis(), due.lane.as_str()), &due.seq)?;
         OUTBOX.put(tx, (due.lane.as_str(), due.seq), &due)?;
-        tx.owe();
     }
     Ok(())
 }
@@ -233,6 +233,7 @@ fn is_first(tx: &impl Rows, errand: &Errand) -> StoreResult<bool> {
 /// What a failed try leaves behind.
 #[derive(Debug, Clone)]
 pub struct Retry {
+    pub ended_at: Timestamp,
     pub due_at: Timestamp,
     /// Whether the try may have had its effect.
     pub unsure: bool,
@@ -245,10 +246,7 @@ pub fn retry(tx: &WriteTx<'_>, errand: &Errand, retry: &Retry) -> StoreResult<()
     let later = Errand {
         due_at: retry.due_at,
         claimed_at: None,
-        unsure_since: errand
-            .claimed_at
-            .filter(|_| retry.unsure)
-            .or(errand.unsure_since),
+        unsure_since: { retry.unsure.then_some(retry.ended_at) }.or(errand.unsure_since),
         last_error: Some(retry.error.clone()),
         ..errand.clone()
     };
@@ -462,6 +460,7 @@ mod tests {
         assert_eq!((claimed.attempts, claimed.unsure_since), (1, None));
         let later = NOW + Duration::from_secs(9);
         let failed = Retry {
+            ended_at: NOW,
             due_at: later,
             unsure: true,
             error: "no answer".into(),
@@ -575,6 +574,7 @@ mod tests {
             store.write(move |tx| {
                 let claimed = claim(tx, lane, seq, NOW)?.ok_or(StoreError::Panicked)?;
                 let failed = Retry {
+                    ended_at: NOW,
                     due_at,
                     unsure: true,
                     error: "no answer".into(),
@@ -631,6 +631,7 @@ mod tests {
         is_consistent(&store);
         assert_eq!(due_now(&store, later), [(lane.to_owned(), 1)]);
         let failed = Retry {
+            ended_at: NOW,
             due_at: later + Duration::from_secs(60),
             unsure: false,
             error: "no answer".into(),

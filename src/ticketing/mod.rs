@@ -38,14 +38,14 @@ pub enum Account {
     Jira(Jira),
 }
 
-/// Whether an effect may have happened already, because the answer to an earlier try was lost.
+/// What became of an earlier try to write a comment whose answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tried {
-    Never,
-    /// Not before `since`.
-    Perhaps {
-        since: Timestamp,
-    },
+pub enum EarlierTry {
+    Written,
+    /// The system does not show the comment, or not yet.
+    Absent,
+    /// The system itself refuses a second comment of the same effect.
+    Harmless,
 }
 
 impl Account {
@@ -104,8 +104,7 @@ impl Account {
         }
     }
 
-    /// Writes a comment, in Markdown. The same `effect_id` writes it once, however often called, as
-    /// long as `tried` is true to what came before.
+    /// Writes a comment, in Markdown. Look with [`earlier_try`](Self::earlier_try) before repeating it.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
@@ -114,12 +113,31 @@ impl Account {
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
-        tried: Tried,
     ) -> Result<(), VendorError> {
         match self {
-            // The id we give it there makes a second one impossible.
             Account::Linear(linear) => linear.comment(issue, effect_id, body).await,
-            Account::Jira(jira) => jira.comment(issue, effect_id, body, tried).await,
+            Account::Jira(jira) => jira.comment(issue, effect_id, body).await,
+        }
+    }
+
+    /// Looks for a comment that an earlier try may have written, not before `since`.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn earlier_try(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+        since: Timestamp,
+    ) -> Result<EarlierTry, VendorError> {
+        match self {
+            // The id of a comment is made from the effect's.
+            Account::Linear(_) => Ok(EarlierTry::Harmless),
+            Account::Jira(jira) => match jira.has_comment(issue, effect_id, body, since).await? {
+                true => Ok(EarlierTry::Written),
+                false => Ok(EarlierTry::Absent),
+            },
         }
     }
 

@@ -1,8 +1,8 @@
 //! What an operator does about what could not be delivered: retry, or drop.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use agent_implement::domain::effect::Effect;
+use agent_implement::domain::effect::{Effect, PullCommentStyle};
 use agent_implement::domain::job::JobState;
 use agent_implement::domain::stage::Stage;
 use agent_implement::flow::{self, Stop};
@@ -11,8 +11,8 @@ use agent_implement::store::outbox::{self, Retry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::world::World;
-use crate::world::mapping;
+use crate::jira::{file, for_repo};
+use crate::world::{Engine, Making, PATIENCE, World, mapping};
 
 async fn owed(world: &World, list: &str) -> Vec<Value> {
     let all = world.admin("/api/outbox").await;
@@ -125,6 +125,70 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
     world.stop().await;
 }
 
+/// The vendors may still be at a request whose sender is dead: it is no less on its way for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
+    const SLOW: Duration = Duration::from_millis(1_500);
+    let world = World::made(Making {
+        mappings: vec![for_repo("OPS", "shop")],
+        engine: Engine::by_hand(),
+        runs_by_hand: true,
+        ..Making::default()
+    })
+    .await;
+    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
+    world.turn().await;
+    let job = world.jobs("OPS-1").pop().unwrap();
+    world
+        .repo()
+        .commit("topic", &[("a.txt", "A")], "Begin")
+        .unwrap();
+    let number = world.repo().open_pull("topic", "mia", "Topic", "");
+    let body = "On its way.".to_owned();
+    let effects = vec![
+        Effect::TicketComment {
+            issue: job.issue.clone(),
+            body: body.clone(),
+        },
+        Effect::PullComment {
+            repo: job.repo.clone(),
+            number,
+            style: PullCommentStyle::New,
+            body,
+        },
+    ];
+    push(&world, effects).await;
+    let town = &world.town;
+    let vendors = [Vendor::Jira, Vendor::GitHub].map(|vendor| town.faults(vendor).clone());
+    for vendor in &vendors {
+        vendor.next_on("On its way.", Fault::Slow(SLOW));
+    }
+
+    let asleep = world.asleep().await;
+    let service = asleep.started(&Making::default());
+    let began = Instant::now();
+    while vendors.iter().any(|vendor| vendor.pending() > 0) {
+        assert!(began.elapsed() < PATIENCE, "the comments are not sent");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    service.kill();
+    let died = Instant::now();
+    let world = asleep
+        .awake(Making {
+            mappings: Vec::new(),
+            ..Making::default()
+        })
+        .await;
+    world.settled().await;
+    world
+        .until("what was on its way has come", || died.elapsed() > SLOW * 2)
+        .await;
+    assert_eq!(ticket.comments(), ["On its way."]);
+    let comments = world.repo().comments(number);
+    assert_eq!(comments.len(), 1, "{comments:#?}");
+    world.stop().await;
+}
+
 /// A world with a ticket at work that is to be told something.
 async fn owing_a_comment(body: &str) -> World {
     let world = World::by_hand([mapping()]).await;
@@ -180,6 +244,7 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
     let put_off = world.app.store.write(move |tx| {
         let error = "no answer".to_owned();
         let failed = Retry {
+            ended_at: due_at,
             due_at,
             unsure: false,
             error,

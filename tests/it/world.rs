@@ -588,7 +588,7 @@ fn quick() -> Pace {
         watch: Duration::from_secs(1),
         reap: Duration::from_secs(60),
         heal: Duration::from_secs(600),
-        run_appears_within: Duration::from_secs(2),
+        appears_within: Duration::from_secs(2),
         first_retry: Duration::from_millis(100),
         longest_retry: Duration::from_secs(2),
         ..Pace::default()

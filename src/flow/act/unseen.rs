@@ -1,5 +1,5 @@
-//! CI runs that the host may have taken without our hearing of it. They are found by the dispatch id in
-//! their name.
+//! Effects that a host may have taken without our hearing of it. A CI run is found by the dispatch id in
+//! its name, a comment by the effect's.
 
 use super::{Acted, Failure, github, session};
 use crate::app::App;
@@ -23,13 +23,23 @@ pub(super) async fn find(
     tried_at: Timestamp,
 ) -> Result<Option<WorkflowRun>, Failure> {
     let since = job.reserved_at - CLOCK_SKEW;
-    match ci::find(github(app)?, &job.repo, &job.id, since).await? {
-        None if app.now().since(tried_at) < app.pace.run_appears_within => {
-            let settling = "its first try may have started the run; waiting for it to appear";
-            Err(Failure::passing(settling))
-        }
-        found => Ok(found),
+    let found = ci::find(github(app)?, &job.repo, &job.id, since).await?;
+    if found.is_none() {
+        wait(app, tried_at, "have started the run")?;
     }
+    Ok(found)
+}
+
+/// Puts off the repeat of an effect that its host does not show yet.
+///
+/// # Errors
+/// While the try that ended at `tried_at` may still reach the host.
+pub(super) fn wait(app: &App, tried_at: Timestamp, what: &str) -> Result<(), Failure> {
+    if app.now().since(tried_at) >= app.pace.appears_within {
+        return Ok(());
+    }
+    let settling = format!("its first try may {what}; waiting for it to appear");
+    Err(Failure::passing(&settling))
 }
 
 /// The run has started; if its job has ended meanwhile, it is owed its end.

@@ -98,7 +98,22 @@ impl GitHub {
         marker: &str,
         body: &str,
     ) -> Result<PrComment, VendorError> {
-        match self.find_comment(repo, number, marker).await? {
+        let found = self.find_comment(repo, number, marker).await?;
+        self.put_comment(repo, number, found, body).await
+    }
+
+    /// Gives the comment that was found this body, or writes one; an unchanged body is not sent.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the pull request or the comment is gone.
+    pub async fn put_comment(
+        &self,
+        repo: &Repo,
+        number: u64,
+        found: Option<PrComment>,
+        body: &str,
+    ) -> Result<PrComment, VendorError> {
+        match found {
             Some(comment) if comment.body == fitting(body) => Ok(comment),
             Some(comment) => self.update_comment(repo, comment.id, body).await,
             None => self.create_comment(repo, number, body).await,

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::Tried;
 use super::{Jira, adf};
 use crate::domain::issue::IssueRef;
 use crate::domain::time::Timestamp;
@@ -28,36 +27,33 @@ pub(super) async fn write(
     issue: &IssueRef,
     effect_id: &str,
     body: &str,
-    tried: Tried,
 ) -> Result<(), VendorError> {
-    let body = adf::document(body);
-    let path = format!("/issue/{}/comment", url_encoded(issue.id.as_str()));
-    if let Tried::Perhaps { since } = tried
-        && is_there(jira, &path, effect_id, &body, since).await?
-    {
-        return Ok(());
-    }
     let properties = json!([{"key": PROPERTY, "value": {"effect": effect_id}}]);
     let request = jira
-        .request("writing the comment", Method::POST, &path)
-        .json(&json!({"body": body, "properties": properties}));
+        .request("writing the comment", Method::POST, &path_of(issue))
+        .json(&json!({"body": adf::document(body), "properties": properties}));
     jira.wire.send(&request).await.map(drop)
 }
 
-async fn is_there(
+pub(super) async fn is_there(
     jira: &Jira,
-    path: &str,
+    issue: &IssueRef,
     effect_id: &str,
-    body: &Value,
+    body: &str,
     since: Timestamp,
 ) -> Result<bool, VendorError> {
-    let (comments, _) = newest(jira, "looking for the comment", path, 0).await?;
+    let (comments, _) = newest(jira, "looking for the comment", &path_of(issue), 0).await?;
+    let words = adf::markdown(&adf::document(body));
     let is_ours = |comment: &Comment| match comment.effect() {
         Some(effect) => effect == effect_id,
         // A server that does not show properties: the same words after the first try are the proof.
-        None => comment.created >= since && adf::markdown(&comment.body) == adf::markdown(body),
+        None => comment.created >= since && adf::markdown(&comment.body) == words,
     };
     Ok(comments.iter().any(is_ours))
+}
+
+fn path_of(issue: &IssueRef) -> String {
+    format!("/issue/{}/comment", url_encoded(issue.id.as_str()))
 }
 
 /// Our comments of these effects, in this order. The newest are looked at first; a ticket's whole
@@ -68,7 +64,7 @@ pub(super) async fn ours(
     effect_ids: &[String],
 ) -> Result<Vec<String>, VendorError> {
     const ACTION: &str = "reading our comments";
-    let path = format!("/issue/{}/comment", url_encoded(issue.id.as_str()));
+    let path = path_of(issue);
     let mut found: HashMap<String, String> = HashMap::new();
     let mut untold = None;
     for page in 0..MAX_PAGES {

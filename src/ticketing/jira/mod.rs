@@ -28,9 +28,9 @@ use crate::domain::issue::{IssueRef, NamedIssue, Snapshot};
 use crate::domain::mapping::{Mapping, Ticketing};
 use crate::domain::secret::Secret;
 use crate::domain::stage::Stage;
+use crate::domain::time::Timestamp;
 use crate::wire::{Client, Method, Quota, Request, VendorError, url_encoded};
 
-use super::Tried;
 pub use fields::Field;
 use fields::KnownFields;
 use fields::STATUS_FIELD;
@@ -139,7 +139,7 @@ impl Jira {
         self.wire.send(&request).await.map(drop)
     }
 
-    /// Writes a comment, in Markdown. One that may have been written before is looked for first.
+    /// Writes a comment, in Markdown. Look with [`Jira::has_comment`] before repeating it.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
@@ -148,9 +148,22 @@ impl Jira {
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
-        tried: Tried,
     ) -> Result<(), VendorError> {
-        comment::write(self, issue, effect_id, body, tried).await
+        comment::write(self, issue, effect_id, body).await
+    }
+
+    /// Returns whether the issue has the comment of this effect, written at `since` or later.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the issue is gone.
+    pub async fn has_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+        since: Timestamp,
+    ) -> Result<bool, VendorError> {
+        comment::is_there(self, issue, effect_id, body, since).await
     }
 
     /// The comments that we wrote for these effects, as they stand now and in the order asked for.

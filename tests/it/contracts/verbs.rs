@@ -19,7 +19,7 @@ use agent_implement::scm::{
     Credentials, DispatchError, GitHub, NewCommit, NewPull, Pull, RepoPurpose, RunLog, TreeContent,
     TreeFile,
 };
-use agent_implement::ticketing::{Account, Tried};
+use agent_implement::ticketing::{Account, EarlierTry};
 use agent_implement::wire::{Client, Redactor};
 
 use crate::world::{World, mapping};
@@ -229,10 +229,11 @@ pub async fn work_on_a_pull_request(world: &World) {
         .unwrap();
     let found = github.find_comment(&repo, number, marker).await.unwrap();
     assert_eq!(found.unwrap().id, written.id);
-    github
-        .update_comment(&repo, written.id, &format!("{marker}\nTwo."))
-        .await
-        .unwrap();
+    let updated = github.update_comment(&repo, written.id, &format!("{marker}\nTwo."));
+    let updated = updated.await.unwrap();
+    let body = format!("{marker}\nOther words.");
+    let put = github.put_comment(&repo, number, Some(updated), &body);
+    assert_eq!(put.await.unwrap().id, written.id);
     for marker in [marker, "<!-- another -->"] {
         let body = format!("{marker}\nThree.");
         github
@@ -335,10 +336,9 @@ pub async fn ask_the_ticketing_system(world: &World) {
         account.move_marker(&issue, stage).await.unwrap();
     }
     for _ in 0..2 {
-        account
-            .comment(&issue, "effect-1", "Once.", Tried::Never)
-            .await
-            .unwrap();
+        account.comment(&issue, "effect-1", "Once.").await.unwrap();
+        let seen = { account.earlier_try(&issue, "effect-1", "Once.", Timestamp::EPOCH) }.await;
+        assert_eq!(seen.unwrap(), EarlierTry::Harmless);
         account
             .link_pull_request(&issue, "PR #7", "https://github.test/acme/shop/pull/7")
             .await
@@ -395,9 +395,13 @@ pub async fn ask_jira(world: &World) {
     // What was written is named in the next search.
     jira.snapshot(&[&mapping]).await.unwrap();
     let since = world.app.now() - Duration::from_secs(60);
-    for tried in [Tried::Never, Tried::Perhaps { since }] {
+    for is_written in [false, true] {
         let body = "# Done\n\n- `all` of **it**\n\n```sh\nls\n```";
-        jira.comment(&issue, "effect-1", body, tried).await.unwrap();
+        let seen = jira.has_comment(&issue, "effect-1", body, since).await;
+        assert_eq!(seen.unwrap(), is_written);
+        if !is_written {
+            jira.comment(&issue, "effect-1", body).await.unwrap();
+        }
         let url = "https://github.test/acme/shop/pull/7";
         jira.link_pull_request(&issue, "PR #7", url).await.unwrap();
         let effects = ["effect-2".to_owned(), "effect-1".to_owned()];
