@@ -15,8 +15,9 @@ use super::secret::Secret;
 /// Flat inputs, by name.
 pub type Inputs = BTreeMap<String, String>;
 
-/// What the host takes in one dispatch: characters of the inputs as compact JSON. (facts 2)
-pub const MAX_INPUT_CHARS: usize = 65_535;
+/// Characters of the inputs of one dispatch as compact JSON: the host's limit of 65,535 (facts 2), less
+/// 1 KiB for what it may count differently.
+pub const MAX_INPUT_CHARS: usize = 65_535 - 1_024;
 
 /// What a Linux program takes in one variable of its environment, 128 KiB, less some room for its
 /// name and for the spaces that a host sets between the inputs. A run gets all of them in one.
@@ -238,9 +239,19 @@ impl Size {
     fn of(value: &impl serde::Serialize) -> Self {
         let json = serde_json::to_string(value).unwrap_or_default();
         Self {
-            chars: json.chars().count(),
+            chars: json.chars().map(counted).sum(),
             bytes: json.len(),
         }
+    }
+}
+
+/// Returns how many characters the host counts for one of compact JSON, where it may differ the larger
+/// number: encoders escape what HTML or JavaScript would take for its own (`\u003c`), and characters
+/// outside of the basic plane are two to some. Other letters count as one. (facts 2)
+fn counted(c: char) -> usize {
+    match c {
+        '<' | '>' | '&' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => 6,
+        _ => c.len_utf16(),
     }
 }
 
@@ -317,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_long_description_is_cut_to_the_limit_with_a_mark_and_tokens_stay() {
-        for filler in ["x", "\n", "\"", "ä", "𝄞"] {
+        for filler in ["x", "\n", "\"", "ä", "𝄞", "<", "\u{1}"] {
             let mut long = config();
             long.issue_description = filler.repeat(70_000);
             let inputs = long.to_inputs();

@@ -25,6 +25,7 @@ mod customizations;
 mod customizing;
 mod demo;
 mod disk;
+mod dispatch;
 mod doctor;
 mod engine;
 mod engine_model;

@@ -91,6 +91,9 @@ impl Call<'_> {
 
     pub fn dispatch(&self, at: &Place<'_>, asked: &str) -> Answer {
         self.need(at, "actions", "write")?;
+        if let Some((status, why)) = self.read(at, |repo| repo.refuses_dispatches.clone())? {
+            return Err(refuse(status, why));
+        }
         let file = self.workflow_file(at, asked)?;
         let branch = self.text("ref").unwrap_or_default();
         let branch = branch
@@ -229,7 +232,7 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
             ),
         ));
     }
-    if sent.to_string().chars().count() > INPUT_CHARS_MAX {
+    if sent.to_string().chars().map(counted).sum::<usize>() > INPUT_CHARS_MAX {
         return Err(refuse(422, "inputs are too large."));
     }
     if inputs
@@ -254,6 +257,15 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
         check_input(input, inputs.get(&input.name))?;
     }
     Ok(inputs)
+}
+
+/// Characters that one of compact JSON is, written as an encoder does whose output may stand in HTML.
+fn counted(c: char) -> usize {
+    const ESCAPED: usize = r"\u003c".len();
+    match c {
+        '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => ESCAPED,
+        _ => c.len_utf16(),
+    }
 }
 
 fn check_input(input: &Input, sent: Option<&Value>) -> Result<(), Refusal> {

@@ -39,6 +39,8 @@ pub(crate) struct Repo {
     pub checks: Vec<Check>,
     /// Off in a new repository, as at the host.
     pub actions_open_pulls: bool,
+    /// Status and message that every dispatch is answered with.
+    pub refuses_dispatches: Option<(u16, String)>,
     pub last_number: u64,
 }
 

@@ -152,6 +152,15 @@ impl Repo {
         self
     }
 
+    /// Refuses every dispatch, as an archived repository does, or one without Actions.
+    pub fn refuse_dispatches(&self, status: u16, message: &str) -> &Self {
+        self.edit(|model| {
+            let repo = model.repo(&self.owner, &self.name);
+            repo.refuses_dispatches = Some((status, message.to_owned()));
+        });
+        self
+    }
+
     /// Sets an Actions variable.
     pub fn variable(&self, name: &str, value: &str) -> &Self {
         self.edit(|model| {

@@ -11,6 +11,7 @@ mod graphql;
 mod logs;
 mod people;
 mod pulls;
+mod refusal;
 mod reviews;
 mod runs;
 mod secrets;

@@ -10,7 +10,7 @@ use crate::domain::run_config::Inputs;
 use crate::domain::time::Timestamp;
 use crate::wire::{Method, Request, Response, VendorError, url_encoded};
 
-use super::GitHub;
+use super::{GitHub, refusal};
 
 /// How far may the host's clock be behind ours, when we ask for runs since a moment?
 const CLOCK_SKEW: Duration = Duration::from_secs(2 * 60);
@@ -76,8 +76,7 @@ impl GitHub {
     /// Starts a workflow on a branch. Newer hosts tell which run it became.
     ///
     /// # Errors
-    /// [`DispatchError::Refused`] when the workflow or branch is missing or takes other inputs;
-    /// else what the call failed with, in which case an ambiguous error may have started the run.
+    /// [`DispatchError::Refused`] when the host says no; else what the call failed with, in which case an ambiguous error may have started the run.
     pub async fn dispatch_workflow(
         &self,
         repo: &Repo,
@@ -96,6 +95,7 @@ impl GitHub {
             let request = Request::new("dispatching the workflow", Method::POST, &url)
                 .json(&body)
                 .accept(400)
+                .accept(403)
                 .accept(404)
                 .accept(422);
             self.send(repo, request)
@@ -107,7 +107,7 @@ impl GitHub {
             response = ask(json!({"ref": git_ref, "inputs": inputs})).await?;
         }
         match response.status() {
-            400 | 404 | 422 => Err(refused(&response, repo, workflow_file, git_ref)),
+            400 | 403 | 404 | 422 => Err(refused(&response, repo, workflow_file, git_ref)),
             // The run exists, whatever became of its description.
             _ => Ok(response
                 .json::<Dispatched>()
@@ -172,21 +172,9 @@ fn refused(response: &Response, repo: &Repo, workflow: &str, git_ref: &str) -> D
         .json::<Said>()
         .map(|said| said.message)
         .unwrap_or_default();
-    let said = response.refusal(response.status(), &said).to_string();
-    let sync = "Sync the workflows of this project, then try again";
-    let lower = said.to_lowercase();
-    let (message, remedy) = if response.status() == 404 {
-        let message =
-            format!("{repo} has no workflow {workflow} on its default branch, or it is hidden");
-        (message, sync)
-    } else if lower.contains("no ref found") {
-        let remedy = "Correct the default branch in the project's mapping";
-        (format!("{repo} has no branch {git_ref}"), remedy)
-    } else if lower.contains("disabled") {
-        (said, "Enable the workflow on the repository host")
-    } else {
-        (said, sync)
-    };
+    let error = response.refusal(response.status(), &said).to_string();
+    let of = (repo, workflow, git_ref);
+    let (message, remedy) = refusal::explain(response.status(), &said, &error, of);
     DispatchError::Refused {
         status: response.status(),
         message,
