@@ -10,11 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueKey, JobId, Repo, TeamKey};
 use super::job::{Job, RunHandle, RunnerKind};
+use super::machine_size::whole_memory;
 use super::mapping::{Mapping, SessionMode};
 use super::time::Timestamp;
-
-/// Machines are sold in steps of this many megabytes. (facts 4.2)
-const MEMORY_STEP_MB: u32 = 256;
 
 /// What a machine is for; the stamp that tells it from others of ours, should there ever be any.
 const PURPOSE: &str = "session";
@@ -302,13 +300,6 @@ impl Stamps {
             expires_at: Some(now + job.time_budget()),
         }
     }
-}
-
-/// Rounded up to what machines are sold in.
-fn whole_memory(megabytes: u32) -> u32 {
-    megabytes
-        .div_ceil(MEMORY_STEP_MB)
-        .saturating_mul(MEMORY_STEP_MB)
 }
 
 /// Names the variables that the run passes on to the programs of its repository, separated by commas.

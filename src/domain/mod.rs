@@ -14,6 +14,7 @@ pub mod stage;
 pub mod decision;
 pub mod job;
 pub mod machine;
+pub mod machine_size;
 pub mod reaping;
 pub mod runner_mode;
 pub mod transition;

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::job::RunnerKind;
+use super::machine_size::MachineSize;
 use super::mapping::{ExecutionMode, Mapping, Provider};
 
 /// The global override of where runs execute.
@@ -116,10 +117,14 @@ pub fn place(
         ),
         Placement::Vm | Placement::Local | Placement::Shadow => None,
     };
-    match obstacle {
-        None => Ok(wanted),
-        Some(why) => Err(why.to_owned()),
+    if let Some(why) = obstacle {
+        return Err(why.to_owned());
     }
+    if matches!(wanted, Placement::Vm | Placement::Shadow) {
+        let sold = MachineSize::of(mapping).sold();
+        sold.map_err(|too_large| too_large.to_string())?;
+    }
+    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -208,6 +213,20 @@ mod tests {
             place(RunnerMode::Ci, &ci, Available::default()),
             Ok(Placement::Ci)
         );
+    }
+
+    #[test]
+    fn a_machine_that_is_not_sold_keeps_from_machines_alone() {
+        let huge = mapping::example(&json!({"machineCpus": 16}));
+        for mode in [RunnerMode::Vm, RunnerMode::Shadow] {
+            let why = place(mode, &huge, ALL).unwrap_err();
+            assert!(why.contains("16 CPUs and 4096 MB"), "{mode:?}: {why}");
+        }
+        for mode in [RunnerMode::Ci, RunnerMode::Local] {
+            assert!(place(mode, &huge, ALL).is_ok(), "{mode:?}");
+        }
+        let odd = mapping::example(&json!({"machineCpus": 3}));
+        assert_eq!(place(RunnerMode::Vm, &odd, ALL), Ok(Placement::Vm));
     }
 
     #[test]

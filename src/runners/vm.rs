@@ -14,6 +14,7 @@ use super::tail::tail;
 use crate::domain::machine::{
     Exit, HostKind, Machine, MachineSpec, MachineState, Stamps, Variables,
 };
+use crate::domain::machine_size::MachineSize;
 use crate::domain::secret::Secret;
 use crate::domain::time::Timestamp;
 use crate::wire::{Client, Method, Request, Response, VendorError, url_encoded};
@@ -64,6 +65,19 @@ impl FlyMachines {
         spec: &MachineSpec,
         instance: &str,
     ) -> Result<Start, VendorError> {
+        let asked = MachineSize {
+            cpus: spec.cpus,
+            memory_mb: spec.memory_mb,
+        };
+        let size = match asked.sold() {
+            Ok(size) => size,
+            Err(too_large) => {
+                return Ok(Start::Refused {
+                    status: None,
+                    reason: too_large.to_string(),
+                });
+            }
+        };
         let request = self
             .request(Request::new(
                 "creating the machine",
@@ -73,7 +87,7 @@ impl FlyMachines {
             .json(&json!({
                 "name": spec.name,
                 "region": self.region,
-                "config": self.config(spec),
+                "config": config(spec, size),
             }))
             .accept(409)
             .accept(412)
@@ -105,22 +119,6 @@ impl FlyMachines {
                 reason: lasting.to_string(),
             }),
         }
-    }
-
-    fn config(&self, spec: &MachineSpec) -> Value {
-        json!({
-            "image": spec.image,
-            "init": {"cmd": super::COMMAND},
-            "env": spec.environment,
-            "guest": {
-                "cpu_kind": "shared",
-                "cpus": spec.cpus,
-                "memory_mb": spec.memory_mb,
-            },
-            "restart": {"policy": "no"},
-            "auto_destroy": false,
-            "metadata": spec.stamps.pairs(),
-        })
     }
 
     pub(super) async fn list(&self, instance: &str) -> Result<Vec<Machine>, VendorError> {
@@ -239,6 +237,22 @@ impl FlyMachines {
             request.bearer(token)
         }
     }
+}
+
+fn config(spec: &MachineSpec, size: MachineSize) -> Value {
+    json!({
+        "image": spec.image,
+        "init": {"cmd": super::COMMAND},
+        "env": spec.environment,
+        "guest": {
+            "cpu_kind": "shared",
+            "cpus": size.cpus,
+            "memory_mb": size.memory_mb,
+        },
+        "restart": {"policy": "no"},
+        "auto_destroy": false,
+        "metadata": spec.stamps.pairs(),
+    })
 }
 
 /// The vendor's words in a refusal.

@@ -58,6 +58,7 @@ mod admin_reads;
 mod audit;
 mod auth;
 mod logs;
+mod machine_sizes;
 mod mappings;
 mod metrics;
 mod progress_load;

@@ -53,6 +53,7 @@ export function view({ isNew, main, issues, templates, usage, failed }, ctx) {
 	const budget = (row) => row.budgetUsd ? `${money(spent(row))} of ${money(row.budgetUsd)}` : money(spent(row));
 	return [
 		failed.map((text) => notice("warn", text)),
+		Object.values(main).flatMap((row) => (row.warnings ?? []).map(({ message }) => notice("warn", `${row.teamKey}: ${message}`))),
 		table({
 			id: "projects", label: "projects", rows: Object.values(main), key: (row) => row.teamKey, filter: true, href: (row) => aside("edit", row.teamKey),
 			chips: [["Paused", (row) => row.paused], ["With planning", (row) => row.planningEnabled]],

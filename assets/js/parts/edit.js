@@ -31,8 +31,8 @@ function edit(dialog, mapping) {
 		busy(async () => {
 			try {
 				const changes = changesOf(mapping, values);
-				if (Object.keys(changes).length) await patch(ofProject(mapping.teamKey), changes);
-				toast(`${mapping.teamKey} is saved.`);
+				const saved = Object.keys(changes).length ? await patch(ofProject(mapping.teamKey), changes) : {};
+				toast([`${mapping.teamKey} is saved.`, ...(saved.warnings ?? []).map((one) => one.message)].join(" "));
 				dialog.close();
 				await refresh();
 			} catch (thrown) {

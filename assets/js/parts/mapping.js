@@ -40,8 +40,8 @@ export const FIELDS = {
 		{ name: "executionMode", label: "Where do runs execute?", type: "cards",
 			options: [["ci-workflow", "GitHub Actions", "A workflow of the target repository."], ["vm-machines", "Fly Machines", "A machine for each run."]] },
 		...(v.executionMode === "vm-machines" ? /** @type {Field[]} */ ([
-			{ name: "machineCpus", label: "CPUs", type: "number" },
-			{ name: "machineMemoryMb", label: "Memory in MB", type: "number", hint: "At least 256." },
+			{ name: "machineCpus", label: "CPUs", type: "number", hint: "1, 2, 4, 6 or 8; other numbers are rounded up." },
+			{ name: "machineMemoryMb", label: "Memory in MB", type: "number", hint: "256 to 2048 for each CPU, in steps of 256." },
 			{ name: "sessionMode", label: "Session mode", type: "select", options: [["autonomous", "Autonomous: run and end"], ["interactive", "Interactive: prepared and kept for a person"], ["hybrid", "Hybrid: kept when it did not succeed"]] },
 		]) : [{ name: "workflowFile", label: "Workflow file", required: true }]),
 		{ name: "planningEnabled", label: "Plan before implementing", type: "checkbox", hint: "A planning run writes its plan on the ticket first." },

@@ -7,6 +7,7 @@ mod error;
 mod fields;
 mod input;
 mod view;
+mod warning;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub use error::MappingError;
 pub use fields::is_name as is_plain_name;
 pub use input::{Change, Input, overlapping};
 pub use view::MappingView;
+pub use warning::MappingWarning;
 
 /// The workflow that an implementation dispatch starts, unless the mapping names another.
 pub const IMPLEMENT_WORKFLOW: &str = "agent-implement.yml";

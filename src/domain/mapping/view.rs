@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
+use super::{ExecutionMode, Mapping, MappingWarning, Provider, SessionMode, Ticketing};
 use crate::domain::ids::TeamKey;
 use crate::domain::issue::System;
 use crate::domain::time::Timestamp;
@@ -40,6 +40,8 @@ pub struct MappingView<'a> {
     resume_after_limit: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<MappingWarning>,
 }
 
 impl<'a> MappingView<'a> {
@@ -75,6 +77,7 @@ impl<'a> MappingView<'a> {
             resume_after_limit: mapping.resume_after_limit,
             created_at: mapping.created_at,
             updated_at: mapping.updated_at,
+            warnings: mapping.warnings(),
         }
     }
 }

@@ -7,6 +7,7 @@ use futures_util::stream;
 
 use crate::app::App;
 use crate::domain::checkup::Finding;
+use crate::domain::machine_size::MachineSize;
 use crate::domain::mapping::{Mapping, Provider, Ticketing};
 use crate::domain::runner_mode::{Placement, place};
 use crate::domain::stage::Stage;
@@ -247,6 +248,9 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
         Ok(Placement::Ci) => found.push(Finding::ok(check, "its runs execute in CI")),
         Ok(placement) => {
             found.push(Finding::ok(check, format!("its runs execute in {}", word(placement))));
+            if placement != Placement::Local {
+                found.extend(machine_size(mapping));
+            }
             if mapping.provider == Provider::Direct && app.config.model_keys.is_empty() {
                 found.push(
                     Finding::error("model-key", "machines and containers are handed no model key")
@@ -258,6 +262,14 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
     }
     let team = mapping.team_key.as_str();
     found.into_iter().map(|one| one.of(team)).collect()
+}
+
+fn machine_size(mapping: &Mapping) -> Option<Finding> {
+    let warning = MachineSize::of(mapping).warning()?;
+    let found = Finding::warning("project-runner", warning)
+        .because("Machines are sold in certain sizes only; the next larger one is taken.")
+        .mend("Set the size that runs get in the project's settings.");
+    Some(found)
 }
 
 fn word(placement: Placement) -> &'static str {

@@ -158,6 +158,10 @@ async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiR
     if change.gives("maxInProgressAiIssues") {
         answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
     }
+    let warnings = changed.warnings();
+    if !warnings.is_empty() {
+        answer["warnings"] = json!(warnings);
+    }
     Ok(ok(&answer))
 }
 

@@ -164,11 +164,8 @@ impl FlyMachines {
             config["guest"]["cpus"].as_u64().unwrap_or(1),
             config["guest"]["memory_mb"].as_u64().unwrap_or(MEMORY_STEP),
         );
-        if !matches!(cpus, 1 | 2 | 4 | 6 | 8) {
-            return refused(400, "invalid_argument: invalid number of shared CPUs");
-        }
-        if memory % MEMORY_STEP != 0 || memory > cpus * 2_048 {
-            return refused(400, "invalid_argument: invalid amount of memory");
+        if let Some(why) = unsold(cpus, memory) {
+            return refused(422, &why);
         }
         let name = body["name"].as_str().unwrap_or_default().to_owned();
         if let Some(other) = self.yard.unit(&name).filter(|unit| unit.name == name) {
@@ -262,6 +259,26 @@ impl FlyMachines {
         });
         let lines: Vec<Value> = lines.collect();
         Reply::json(200, &json!({"data": lines, "meta": {"next_token": ""}}))
+    }
+}
+
+/// Why there is no shared machine of this size.
+fn unsold(cpus: u64, memory: u64) -> Option<String> {
+    let (least, most) = (cpus * 256, cpus * 2_048);
+    if !matches!(cpus, 1 | 2 | 4 | 6 | 8) {
+        Some(format!(
+            "invalid config.guest.cpus: {cpus}, must be one of 1, 2, 4, 6, 8"
+        ))
+    } else if !memory.is_multiple_of(MEMORY_STEP) {
+        Some(format!(
+            "invalid config.guest.memory_mb: {memory}, must be in 256 MiB increment"
+        ))
+    } else if memory < least {
+        Some(format!(
+            "invalid config.guest.memory_mb, minimum required {least} MiB"
+        ))
+    } else {
+        (memory > most).then(|| format!("max config.guest.memory_mb: {most}"))
     }
 }
 

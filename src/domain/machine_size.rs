@@ -1,0 +1,133 @@
+//! Sizes that virtual machines are sold in.
+
+use std::fmt;
+
+use super::mapping::Mapping;
+
+/// CPUs of shared machines. (facts 4.2)
+const CPUS: [u32; 5] = [1, 2, 4, 6, 8];
+
+/// Memory of each CPU, at least and at most.
+const MIN_MEMORY_PER_CPU_MB: u32 = 256;
+const MAX_MEMORY_PER_CPU_MB: u32 = 2_048;
+
+/// Memory is sold in steps of this many megabytes. (facts 4.2)
+const MEMORY_STEP_MB: u32 = 256;
+
+/// Size of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineSize {
+    pub cpus: u32,
+    pub memory_mb: u32,
+}
+
+/// Size beyond that of the largest machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Fly Machines has no machine with {0}. Shared machines have 1, 2, 4, 6 or 8 CPUs with 256 to 2048 MB for each, 16384 MB at most."
+)]
+pub struct TooLarge(MachineSize);
+
+impl MachineSize {
+    /// Returns the size that a mapping asks for.
+    pub fn of(mapping: &Mapping) -> Self {
+        Self {
+            cpus: mapping.machine_cpus,
+            memory_mb: mapping.machine_memory_mb,
+        }
+    }
+
+    /// Returns the smallest size on sale that has as many CPUs and as much memory.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn sold(self) -> Result<Self, TooLarge> {
+        let enough = |cpus: &u32| {
+            *cpus >= self.cpus && cpus.saturating_mul(MAX_MEMORY_PER_CPU_MB) >= self.memory_mb
+        };
+        let cpus = CPUS.into_iter().find(enough).ok_or(TooLarge(self))?;
+        let memory_mb = whole_memory(self.memory_mb).max(cpus * MIN_MEMORY_PER_CPU_MB);
+        Ok(Self { cpus, memory_mb })
+    }
+
+    /// Returns what to say of a size that runs do not get as it is.
+    pub fn warning(self) -> Option<String> {
+        match self.sold() {
+            Ok(sold) if sold == self => None,
+            Ok(sold) => Some(format!(
+                "Fly Machines has no machine with {self}: runs get {sold}."
+            )),
+            Err(too_large) => Some(too_large.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for MachineSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.cpus == 1 { "" } else { "s" };
+        write!(f, "{} CPU{plural} and {} MB", self.cpus, self.memory_mb)
+    }
+}
+
+/// Returns an amount of memory rounded up to what machines are sold in.
+pub fn whole_memory(megabytes: u32) -> u32 {
+    megabytes
+        .div_ceil(MEMORY_STEP_MB)
+        .saturating_mul(MEMORY_STEP_MB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(cpus: u32, memory_mb: u32) -> MachineSize {
+        MachineSize { cpus, memory_mb }
+    }
+
+    #[test]
+    fn a_size_is_rounded_up_to_one_that_exists() {
+        let rows = [
+            ((1, 256), Some((1, 256))),
+            ((1, 257), Some((1, 512))),
+            ((1, 2_048), Some((1, 2_048))),
+            ((1, 2_049), Some((2, 2_304))),
+            ((1, 4_096), Some((2, 4_096))),
+            ((2, 4_096), Some((2, 4_096))),
+            ((3, 256), Some((4, 1_024))),
+            ((3, 4_096), Some((4, 4_096))),
+            ((5, 10_000), Some((6, 10_240))),
+            ((7, 12_288), Some((8, 12_288))),
+            ((8, 256), Some((8, 2_048))),
+            ((1, 16_384), Some((8, 16_384))),
+            ((8, 16_385), None),
+            ((9, 256), None),
+            ((16, 4_096), None),
+            ((2, 100_000), None),
+            ((u32::MAX, u32::MAX), None),
+        ];
+        for ((cpus, memory_mb), expected) in rows {
+            let asked = size(cpus, memory_mb);
+            let expected = expected.map(|(cpus, memory_mb)| size(cpus, memory_mb));
+            assert_eq!(asked.sold().ok(), expected, "{asked}");
+            assert_eq!(
+                asked.warning().is_none(),
+                expected == Some(asked),
+                "{asked}"
+            );
+            if let Some(sold) = expected {
+                assert_eq!(sold.sold(), Ok(sold), "what is sold is not rounded again");
+            }
+        }
+    }
+
+    #[test]
+    fn a_warning_names_both_sizes_and_a_refusal_those_that_exist() {
+        assert_eq!(
+            size(1, 4_096).warning().unwrap(),
+            "Fly Machines has no machine with 1 CPU and 4096 MB: runs get 2 CPUs and 4096 MB."
+        );
+        let refusal = size(16, 4_096).warning().unwrap();
+        assert!(refusal.contains("16 CPUs and 4096 MB"), "{refusal}");
+        assert!(refusal.contains("1, 2, 4, 6 or 8 CPUs"), "{refusal}");
+    }
+}
