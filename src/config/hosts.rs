@@ -1,5 +1,6 @@
 //! The hosts of session machines, and the model credentials that sessions are handed.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use crate::domain::secret::Secret;
@@ -51,11 +52,13 @@ impl Engine {
         let has_host = reqwest::Url::parse(&address).is_ok_and(|url| url.has_host());
         has_host.then(|| Engine::Web(address.trim_end_matches('/').to_owned()))
     }
+}
 
-    fn shown(&self) -> String {
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Engine::Socket(path) => format!("unix://{}", path.display()),
-            Engine::Web(address) => address.clone(),
+            Engine::Socket(path) => write!(f, "unix://{}", path.display()),
+            Engine::Web(address) => f.write_str(address),
         }
     }
 }
@@ -128,7 +131,7 @@ pub(super) fn effective(
         ("VM_SESSIONS_REGION", plain(&vm.region)),
         ("VM_API_URL", vm.api_url.clone()),
         ("LOCAL_RUNNER_IMAGE", containers.image.clone()),
-        ("DOCKER_HOST", containers.engine.shown()),
+        ("DOCKER_HOST", containers.engine.to_string()),
         ("ANTHROPIC_API_KEY", mask(has("ANTHROPIC_API_KEY"))),
         (
             "CLAUDE_CODE_OAUTH_TOKEN",

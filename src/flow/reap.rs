@@ -18,11 +18,12 @@ use crate::domain::effect::Effect;
 use crate::domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use crate::domain::issue::IssueRef;
 use crate::domain::job::{Job, RunHandle};
-use crate::domain::machine::{Machine, MachineRef};
+use crate::domain::machine::{HostKind, Machine, MachineRef};
 use crate::domain::reaping::{self, Badge, IssueEnd, Rule};
 use crate::domain::stage::Stage;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Event;
+use crate::runners::SessionError;
 use crate::store::outbox::Errand;
 use crate::store::reaper::{self, Action};
 use crate::store::{Rows, StoreResult, WriteTx, audit, dedup, jobs, outbox};
@@ -32,8 +33,8 @@ use super::commit::{self, Policy};
 /// What one sweep saw.
 struct Sweep {
     machines: Vec<Machine>,
-    /// What a host said that did not list its machines.
-    failure: Option<String>,
+    /// The host that did not list its machines, and why.
+    failure: Option<(HostKind, SessionError)>,
 }
 
 /// Looks once at every machine of ours.
@@ -81,8 +82,8 @@ async fn look(app: &App) -> Sweep {
         machines: Vec::new(),
         failure: None,
     };
-    for host in app.sessions.hosts() {
-        match app.sessions.list(host).await {
+    for (host, listed) in app.sessions.list_all().await {
+        match listed {
             Ok(machines) => {
                 let made = machines.iter().map(|machine| machine.created_at);
                 app.metrics.swept(host, made);
@@ -90,7 +91,7 @@ async fn look(app: &App) -> Sweep {
             }
             Err(error) => {
                 tracing::warn!(host = host.as_str(), %error, "Machines could not be listed; none is touched.");
-                sweep.failure = Some(error.to_string());
+                sweep.failure = Some((host, error));
             }
         }
     }
@@ -256,6 +257,17 @@ pub enum Taken {
     Down,
     /// What its host said; it is tried again.
     NotYet(String),
+    /// Why a host that may have the machine gave no answer.
+    Unanswered(HostKind, String),
+}
+
+impl Taken {
+    fn failed((host, error): (HostKind, SessionError)) -> Self {
+        match error.is_unanswered() {
+            true => Taken::Unanswered(host, error.to_string()),
+            false => Taken::NotYet(error.to_string()),
+        }
+    }
 }
 
 /// Takes the machine of this id down because an operator wants it, and waits a while for its end.
@@ -270,15 +282,17 @@ pub async fn destroy_session(
     patience: Duration,
 ) -> StoreResult<Taken> {
     let of_job = app.store.read(|tx| {
-        let mut active = jobs::active(tx)?.into_iter();
-        Ok(active.find(|job| machine_of(job).is_some_and(|machine| machine.id == id)))
+        let active = jobs::active(tx)?.into_iter();
+        let mut in_machines =
+            active.filter_map(|job| machine_of(&job).map(|machine| (job, machine)));
+        Ok(in_machines.find(|(_, machine)| machine.id == id))
     })?;
     let (policy, now) = (Policy::of(&app.config), app.now());
     let owed_before = app.store.read(outbox::last_seq)?;
     let event = Event::Destroyed {
         by: "an operator".to_owned(),
     };
-    if let Some(job) = of_job {
+    if let Some((job, machine)) = of_job {
         let deed = by.did(Did::SessionDestroyed, id);
         let deed = deed.told(told("asked for", &job.id, Some(&job.issue.key)));
         let told = app.store.write(move |tx| {
@@ -286,14 +300,15 @@ pub async fn destroy_session(
             commit::happen(tx, policy, &job.id, event.clone(), now)
         });
         commit::tell(&told.await?, now);
-        return Ok(waited(app, id, owed_before, patience).await);
+        return Ok(waited(app, &machine, owed_before, patience).await);
     }
     let Sweep {
         machines, failure, ..
     } = look(app).await;
     let Some(machine) = machines.into_iter().find(|machine| machine.id == id) else {
-        return Ok(failure.map_or(Taken::Down, Taken::NotYet));
+        return Ok(failure.map_or(Taken::Down, Taken::failed));
     };
+    let known = machine.reference();
     let deed = by.did(Did::SessionDestroyed, id);
     let deed = deed.told(told(
         "asked for",
@@ -305,7 +320,7 @@ pub async fn destroy_session(
         take_down(tx, policy, &machine, event.clone(), now)
     });
     owed.await?;
-    Ok(waited(app, id, owed_before, patience).await)
+    Ok(waited(app, &known, owed_before, patience).await)
 }
 
 fn machine_of(job: &Job) -> Option<MachineRef> {
@@ -314,18 +329,19 @@ fn machine_of(job: &Job) -> Option<MachineRef> {
 
 /// Waits until the end of a machine that is owed since is done, or its host has refused it. Longer
 /// than that it goes on by itself.
-async fn waited(app: &App, id: &str, since: u64, patience: Duration) -> Taken {
+async fn waited(app: &App, machine: &MachineRef, since: u64, patience: Duration) -> Taken {
     let waiting = async {
         loop {
             let mut settled = pin!(app.bells.settled.notified());
             // From here on no bell is missed.
             settled.as_mut().enable();
             let pending = app.store.read(outbox::pending).unwrap_or_default();
-            let is_owed = |errand: &Errand| errand.seq > since && is_end_of(&errand.effect, id);
+            let is_owed =
+                |errand: &Errand| errand.seq > since && is_end_of(&errand.effect, machine);
             let owed = pending.into_iter().find(is_owed);
             match owed.map(|errand| errand.last_error) {
                 None => return Taken::Down,
-                Some(Some(error)) => return Taken::NotYet(error),
+                Some(Some(error)) => return why_not_yet(app, machine.host, error).await,
                 Some(None) => settled.await,
             }
         }
@@ -334,8 +350,16 @@ async fn waited(app: &App, id: &str, since: u64, patience: Duration) -> Taken {
     waited.unwrap_or(Taken::Down)
 }
 
-fn is_end_of(effect: &Effect, id: &str) -> bool {
-    matches!(effect, Effect::DestroyMachine { machine, .. } if machine.id == id)
+/// The outbox keeps what the host said, and not whether it said anything.
+async fn why_not_yet(app: &App, host: HostKind, error: String) -> Taken {
+    match app.sessions.list(host).await {
+        Err(silent) if silent.is_unanswered() => Taken::Unanswered(host, error),
+        _ => Taken::NotYet(error),
+    }
+}
+
+fn is_end_of(effect: &Effect, wanted: &MachineRef) -> bool {
+    matches!(effect, Effect::DestroyMachine { machine, .. } if machine == wanted)
 }
 
 /// It waits for nothing that its ticket is owed.

@@ -322,6 +322,14 @@ pub enum AdminFault {
     TicketingBNotConfigured,
     /// What a vendor said when we could not do what was asked.
     Vendor(String),
+    /// A host of sessions that gave no answer, and why.
+    HostUnanswered(String),
+    /// Why some sessions could not be listed, and those that could.
+    SessionsIncomplete {
+        unanswered: bool,
+        reason: String,
+        sessions: Value,
+    },
     ModeUnknown,
     /// The mode was stored and the environment's is in force.
     ModeOverridden(RunnerMode),
@@ -396,6 +404,20 @@ impl From<AdminFault> for ApiError {
             }
             AdminFault::Vendor(message) | AdminFault::Unreadable(message) => {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
+            }
+            AdminFault::HostUnanswered(reason) => {
+                return Self::new(S::SERVICE_UNAVAILABLE, reason);
+            }
+            AdminFault::SessionsIncomplete {
+                unanswered,
+                reason,
+                sessions,
+            } => {
+                let status = match unanswered {
+                    true => S::SERVICE_UNAVAILABLE,
+                    false => S::INTERNAL_SERVER_ERROR,
+                };
+                return Self::new(status, reason).with("sessions", sessions);
             }
             AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
             AdminFault::ModeUnknown => (S::BAD_REQUEST, runner_mode::MODES),

@@ -8,6 +8,8 @@ mod local;
 mod tail;
 mod vm;
 
+use futures_util::future::join_all;
+
 use crate::domain::ids::JobId;
 use crate::domain::machine::{HostKind, Machine, MachineRef, MachineSpec};
 use crate::wire::VendorError;
@@ -62,6 +64,13 @@ pub enum SessionError {
     NotConfigured(HostKind),
     #[error(transparent)]
     Vendor(#[from] VendorError),
+}
+
+impl SessionError {
+    /// Returns whether the host gave no answer at all.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, SessionError::Vendor(error) if error.is_unanswered())
+    }
 }
 
 fn not_configured(host: HostKind) -> &'static str {
@@ -126,6 +135,12 @@ impl Sessions {
             Host::Vm(vm) => vm.list(&self.instance).await?,
             Host::Local(docker) => docker.list(&self.instance).await?,
         })
+    }
+
+    /// Our machines at every host, or what a host answered instead.
+    pub async fn list_all(&self) -> Vec<(HostKind, Result<Vec<Machine>, SessionError>)> {
+        let looks = self.hosts().map(async |host| (host, self.list(host).await));
+        join_all(looks).await
     }
 
     /// One machine with everything the host knows of it; none when it is gone, or not ours.

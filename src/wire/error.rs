@@ -71,6 +71,14 @@ impl VendorError {
         }
     }
 
+    /// Returns whether no answer came at all.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::Timeout | ErrorKind::Connect(_) | ErrorKind::Transport(_)
+        )
+    }
+
     /// Whether the vendor does not know us: an operator's doing, and an operator's to mend.
     pub fn is_unauthorized(&self) -> bool {
         self.status() == Some(401)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agent_implement::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
 use agent_implement::flow;
-use agent_implement::sandbox::Vendor;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::{Dial, Vendor};
 use agent_implement::store::jobs;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -331,6 +331,51 @@ async fn an_operator_sees_sessions_and_destroys_them() {
     let labels = world.town.linear().issue("ENG-1").labels();
     assert_eq!(labels, ["Agent-Implement"]);
     world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_does_not_answer_hides_nothing_of_the_other_host() {
+    let world = world(&[]).await;
+    let id = world.at_work().await;
+    world.plant("m-orphan", "01GONE");
+    world.plant("c-orphan", "01GONE");
+    world.town.faults(Vendor::Docker).set(Dial {
+        drop_before: 1.0,
+        ..Dial::default()
+    });
+    let (status, told) = world.ask(Method::GET, "/api/sessions", None).await;
+    assert_eq!(status, 503, "{told}");
+    let error = told["error"].as_str().unwrap();
+    let engine = format!("The container engine at {} ", world.town.docker_socket());
+    assert!(error.starts_with(&engine), "{error}");
+    assert!(error.contains("does not answer: "), "{error}");
+    let listed = told["sessions"].as_array().unwrap().iter();
+    let mut listed: Vec<&str> = { listed }
+        .map(|session| session["machineId"].as_str().unwrap())
+        .collect();
+    listed.sort_unstable();
+    let mut there = [id.as_str(), "m-orphan"];
+    there.sort_unstable();
+    assert_eq!(listed, there);
+    // It may be there: nobody can tell.
+    let (status, told) = { world.ask(Method::DELETE, "/api/sessions/c-orphan", None) }.await;
+    assert_eq!(status, 503, "{told}");
+    assert!(
+        told["error"].as_str().unwrap().starts_with(&engine),
+        "{told}"
+    );
+
+    world.wait(6 * MINUTE);
+    world.reap().await;
+    assert_eq!(world.actions().await, ["orphan m-orphan destroyed"]);
+    world.town.machines().kill(&id);
+    world
+        .turned_until("the end of the run is seen", || {
+            let jobs = world.jobs("ENG-1");
+            jobs.iter().all(|job| job.conclusion.is_some())
+        })
+        .await;
+    world.stop().await;
 }
 
 #[tokio::test]

@@ -1,16 +1,24 @@
-import { get } from "../api.js";
+import { ApiError, get } from "../api.js";
 import { h } from "../dom.js";
 import { deleteButton } from "../parts/dialog.js";
 import { col, table } from "../parts/table.js";
 import { duration } from "../parts/time.js";
-import { badge, two } from "../parts/ui.js";
+import { badge, notice, two } from "../parts/ui.js";
 import { RUNNERS, name } from "../parts/words.js";
 import { aside } from "../router.js";
 
 export const about = "Machines and containers that runs live in.";
 export const watch = ["job", "poll"];
 
-export const load = () => get("/api/sessions");
+/** One host that fails does not hide the sessions of the other. */
+export const load = async () => {
+	try {
+		return { rows: await get("/api/sessions"), failed: null };
+	} catch (thrown) {
+		if (!(thrown instanceof ApiError) || !Array.isArray(thrown.body?.sessions)) throw thrown;
+		return { rows: thrown.body.sessions, failed: thrown.message };
+	}
+};
 
 /** A button that destroys a session. */
 export const destroyButton = (id, label, issue, after) => deleteButton("Destroy", label, {
@@ -19,7 +27,7 @@ export const destroyButton = (id, label, issue, after) => deleteButton("Destroy"
 	path: `/api/sessions/${encodeURIComponent(id)}`, done: `${label} is destroyed.`, after,
 });
 
-export const view = (rows, ctx) => table({
+export const view = ({ rows, failed }, ctx) => [failed && notice("warn", failed), table({
 	id: "sessions", label: "sessions", rows, key: (row) => row.machineId, filter: true,
 	columns: [
 		col("Session", "", (row) => `${row.name} ${row.machineId}`, (row) => two(row.name, row.machineId)),
@@ -31,4 +39,4 @@ export const view = (rows, ctx) => table({
 	],
 	actions: (row) => destroyButton(row.machineId, row.name, row.issueIdentifier, ctx.reload),
 	empty: ["No sessions", "Runs on Fly Machines and in local containers appear here while they live."],
-});
+})];

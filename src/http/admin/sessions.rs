@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::json;
 use warp::http::Method;
@@ -14,7 +13,7 @@ use crate::domain::ids::{IssueKey, JobId};
 use crate::domain::machine::{HostKind, Machine, Stage};
 use crate::domain::time::Timestamp;
 use crate::flow::reap::{self, Taken};
-use crate::http::error::{AdminFault, ApiError};
+use crate::http::error::AdminFault;
 use crate::http::parts::{
     ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
 };
@@ -44,10 +43,12 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn list(app: App) -> ApiResult {
-    let looks = app.sessions.hosts().map(|host| app.sessions.list(host));
-    let mut machines = Vec::new();
-    for answer in join_all(looks).await {
-        machines.extend(answer.map_err(|error| vendor(&app, &error.to_string()))?);
+    let (mut machines, mut failures) = (Vec::new(), Vec::new());
+    for (host, listed) in app.sessions.list_all().await {
+        match listed {
+            Ok(listed) => machines.extend(listed),
+            Err(error) => failures.push((host, error)),
+        }
     }
     let now = app.now();
     let mut shown: Vec<SessionView<'_>> = machines
@@ -55,7 +56,23 @@ async fn list(app: App) -> ApiResult {
         .filter_map(|machine| SessionView::of(machine, now))
         .collect();
     shown.sort_by_key(|session| session.created_at);
-    Ok(ok(&shown))
+    if failures.is_empty() {
+        return Ok(ok(&shown));
+    }
+    let unanswered = { failures.iter() }.any(|(_, error)| error.is_unanswered());
+    let reasons = failures
+        .iter()
+        .map(|(host, error)| match error.is_unanswered() {
+            true => silence(&app, *host, &error.to_string()),
+            false => app.redactor.redact(&error.to_string()),
+        });
+    let reasons: Vec<String> = reasons.collect();
+    Err(AdminFault::SessionsIncomplete {
+        unanswered,
+        reason: reasons.join("; "),
+        sessions: json!(shown),
+    }
+    .into())
 }
 
 /// Takes a machine down and resets its issue. What the host says to that is waited for a little;
@@ -66,12 +83,21 @@ async fn destroy(Segment(machine): Segment, by: Actor, app: App) -> ApiResult {
     }
     match reap::destroy_session(&app, by, &machine, PATIENCE).await? {
         Taken::Down => Ok(ok(&json!({"destroyed": true}))),
-        Taken::NotYet(why) => Err(vendor(&app, &why)),
+        Taken::NotYet(why) => Err(AdminFault::Vendor(app.redactor.redact(&why)).into()),
+        Taken::Unanswered(host, why) => {
+            Err(AdminFault::HostUnanswered(silence(&app, host, &why)).into())
+        }
     }
 }
 
-fn vendor(app: &App, words: &str) -> ApiError {
-    AdminFault::Vendor(app.redactor.redact(words)).into()
+/// Returns a sentence about a host that does not answer.
+fn silence(app: &App, host: HostKind, why: &str) -> String {
+    let name = match host {
+        HostKind::Vm => "Fly Machines".to_owned(),
+        HostKind::Local => format!("The container engine at {}", app.config.containers.engine),
+    };
+    app.redactor
+        .redact(&format!("{name} does not answer: {why}"))
 }
 
 #[derive(Serialize)]

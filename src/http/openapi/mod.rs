@@ -153,11 +153,9 @@ fn exemplify(response: &mut Value) {
         .into_iter()
         .filter_map(|text| Some((text.as_str()?.to_owned(), json!({"value": {"error": text}}))))
         .collect();
-    let content = json!({
-        "schema": {"$ref": "#/components/schemas/Error"},
-        "examples": examples,
-    });
-    response.insert("content".to_owned(), json!({"application/json": content}));
+    let plain = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
+    let content = response.entry("content").or_insert(plain);
+    content["application/json"]["examples"] = Value::Object(examples);
 }
 
 #[cfg(test)]

@@ -229,13 +229,12 @@ pub async fn work_on_a_pull_request(world: &World) {
         .unwrap();
     let found = github.find_comment(&repo, number, marker).await.unwrap();
     assert_eq!(found.unwrap().id, written.id);
-    let updated = github.update_comment(&repo, written.id, &format!("{marker}\nTwo."));
-    let updated = updated.await.unwrap();
-    let body = format!("{marker}\nOther words.");
-    let put = github.put_comment(&repo, number, Some(updated), &body);
+    let [second, third] = ["Two.", "Three."].map(|words| format!("{marker}\n{words}"));
+    let updated = github.update_comment(&repo, written.id, &second).await;
+    let put = github.put_comment(&repo, number, Some(updated.unwrap()), &third);
     assert_eq!(put.await.unwrap().id, written.id);
     for marker in [marker, "<!-- another -->"] {
-        let body = format!("{marker}\nThree.");
+        let body = format!("{marker}\nFour.");
         github
             .upsert_comment(&repo, number, marker, &body)
             .await
@@ -486,6 +485,7 @@ pub async fn make_machines(world: &World) {
         let machine = made().await;
         assert_eq!(made().await.id, machine.id, "the name is taken by our own");
         assert_eq!(sessions.list(host).await.unwrap().len(), 1);
+        assert_eq!(sessions.list_all().await.len(), 2);
         let found = sessions.find(host, &job).await.unwrap().unwrap();
         let machine = found.reference();
         let shown = sessions.inspect(&machine).await.unwrap().unwrap();
