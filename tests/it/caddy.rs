@@ -1,5 +1,5 @@
 //! The example of a reverse proxy, `packaging/caddy/Caddyfile`, in front of the service: a real Caddy with
-//! its own certificate. Where there is no `caddy`, this test says that it was skipped.
+//! its own certificate.
 
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::api::{ALL_ON, Server};
+use crate::needs::need;
 
 const EXAMPLE: &str = include_str!("../../packaging/caddy/Caddyfile");
 
@@ -59,8 +60,8 @@ fn client(root: &[u8], from: &str) -> Client {
 #[tokio::test]
 async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
     let there = std::process::Command::new("caddy").arg("version").output();
-    if there.is_err() {
-        println!("skipped: there is no caddy here");
+    let there = there.map_err(|error| format!("caddy: {error}"));
+    if need("caddy", "the example of a reverse proxy", there).is_none() {
         return;
     }
     let flags: Vec<&str> = ALL_ON

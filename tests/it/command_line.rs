@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::needs::need;
+
 /// The program in an environment of its own, in which a secret is set that nobody may read.
 fn program(arguments: &[&str]) -> Output {
     let done = Command::new(env!("CARGO_BIN_EXE_agent-implement"))
@@ -22,15 +24,24 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Whether another program takes this text; None where it is not installed.
+/// Whether another program takes this text; None where it is not installed and the skip is named.
 fn taken_by(reader: &str, arguments: &[&str], text: &str) -> Option<(bool, String)> {
-    let mut reading = Command::new(reader)
+    let started = Command::new(reader)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .ok()?;
+        .spawn();
+    let mut reading = match started {
+        Ok(reading) => reading,
+        Err(error) => {
+            return need(
+                reader,
+                "what the command line prints",
+                Err(error.to_string()),
+            );
+        }
+    };
     let mut input = reading.stdin.take().unwrap();
     let text = text.to_owned();
     let writing = std::thread::spawn(move || input.write_all(text.as_bytes()));

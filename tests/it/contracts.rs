@@ -3,19 +3,19 @@
 //! The contracts and their checker are no part of this project. Where they are at hand
 //! (`AGENT_IMPLEMENT_CONTRACTS` names their folder, `AGENT_IMPLEMENT_PYTHON` a Python that can run
 //! the checker; `tests/run.sh` sets both), every story leaves its town's request log behind and the
-//! logs are checked here; else these tests say that they were skipped.
+//! logs are checked here; elsewhere `needs.rs` decides.
 
 mod verbs;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use agent_implement::sandbox::Town;
 use serde_json::{Value, json};
 
+use crate::needs::need;
 use crate::world::{Making, World};
 
 /// What must have been asked at least once for the check to be worth its name.
@@ -111,14 +111,8 @@ impl Checker {
         Ok(Self { folder, python })
     }
 
-    /// The checker, unless this machine lacks it; then it is said where nobody captures it.
-    fn or_skip(test: &str) -> Option<Self> {
-        Self::find()
-            .map_err(|why| {
-                let line = format!("SKIPPED {test}: {why}\n");
-                std::io::stderr().write_all(line.as_bytes()).unwrap();
-            })
-            .ok()
+    fn needed(test: &str) -> Option<Self> {
+        need("contracts", test, Self::find())
     }
 
     /// Checks logs; answers whether all is well, and what was said.
@@ -164,7 +158,7 @@ pub fn keep(town: &Town) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
-    let Some(checker) = Checker::or_skip("the vendors' contracts") else {
+    let Some(checker) = Checker::needed("the vendors' contracts") else {
         return;
     };
     let world = World::made(Making {
@@ -195,7 +189,7 @@ async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
 /// not stays to be looked at until its story is told again.
 #[test]
 fn every_request_of_earlier_stories_conforms_too() {
-    let Some(checker) = Checker::or_skip("the contracts of earlier stories") else {
+    let Some(checker) = Checker::needed("the contracts of earlier stories") else {
         return;
     };
     let Ok(found) = fs::read_dir(log_folder()) else {
@@ -224,7 +218,7 @@ fn every_request_of_earlier_stories_conforms_too() {
 
 #[test]
 fn a_request_outside_of_the_contracts_is_found() {
-    let Some(checker) = Checker::or_skip("the contract checker's own test") else {
+    let Some(checker) = Checker::needed("the contract checker's own test") else {
         return;
     };
     let github = json!({"authorization": "Bearer [redacted]", "user-agent": "x", "content-type": "application/json"});

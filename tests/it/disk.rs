@@ -21,6 +21,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::api::{TOKEN_SECRET, job};
+use crate::needs::need;
 use crate::process::{Service, ask, client, command, run, said};
 use crate::world::opened;
 
@@ -34,7 +35,7 @@ const DAMAGED: i32 = 65;
 const DISK_FAILED: i32 = 74;
 const MISCONFIGURED: i32 = 78;
 
-/// A small disk of its own. None, with a word, where mounting is not allowed.
+/// A small disk of its own. None where mounting is not allowed and the skip is named.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -46,10 +47,12 @@ impl Disk {
             .arg(path)
             .output();
         let is_mounted = mounted.is_ok_and(|output| output.status.success());
-        if !is_mounted {
-            println!("skipped: this user may not mount a disk");
-        }
-        is_mounted.then(|| Self(path.to_owned()))
+        let mounted = is_mounted.then(|| Self(path.to_owned()));
+        need(
+            "mount",
+            "a disk of its own",
+            mounted.ok_or("this user may not mount one"),
+        )
     }
 
     fn remount(&self, options: &str) {
@@ -399,8 +402,10 @@ async fn a_folder_that_may_not_be_written_is_a_matter_of_configuration() {
         let changed = Command::new("chattr").arg(flag).arg(&data).output();
         changed.is_ok_and(|output| output.status.success())
     };
-    if !immutable("+i") {
-        println!("skipped: this user may not make a folder immutable");
+    let made = immutable("+i")
+        .then_some(())
+        .ok_or("this user may not make one");
+    if need("immutable", "an immutable folder", made).is_none() {
         return;
     }
     let (code, told) = refused(&data);

@@ -1,10 +1,8 @@
 //! A session in a real container of a real engine: it can do its work there, and nothing else.
 //!
-//! `tests/run.sh` names the engine's socket in `AGENT_IMPLEMENT_ENGINE`; where there is none this test
-//! says that it was skipped. Nothing is fetched from anywhere: the image is made of this machine's own
+//! `tests/run.sh` names the engine's socket in `AGENT_IMPLEMENT_ENGINE`. Nothing is fetched from anywhere: the image is made of this machine's own
 //! programs.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +12,7 @@ use agent_implement::sandbox::scripted_agent::{Script, Step};
 use reqwest::Method;
 use serde_json::Value;
 
+use crate::needs::need;
 use crate::world::{Engine, Making, World, default_script};
 
 const IMAGE: &str = "agent-implement-runner:engine-test";
@@ -30,15 +29,14 @@ struct RealEngine {
 }
 
 impl RealEngine {
-    fn or_skip(test: &str) -> Option<Self> {
-        let Some(host) = std::env::var("AGENT_IMPLEMENT_ENGINE")
-            .ok()
-            .filter(|host| !host.is_empty())
-        else {
-            let line = format!("SKIPPED {test}: no container engine is at hand\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
-            return None;
-        };
+    fn needed(test: &str) -> Option<Self> {
+        let named = std::env::var("AGENT_IMPLEMENT_ENGINE").ok();
+        let host = named.filter(|host| !host.is_empty());
+        let host = need(
+            "engine",
+            test,
+            host.ok_or("AGENT_IMPLEMENT_ENGINE is not set"),
+        )?;
         let _ = rustls::crypto::ring::default_provider().install_default();
         let socket = host.strip_prefix("unix://").expect("a Unix socket");
         let client = reqwest::Client::builder().unix_socket(Path::new(socket));
@@ -159,7 +157,7 @@ fn root_file_system(dir: &Path) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_becomes_a_pull_request_in_a_real_container() {
-    let Some(engine) = RealEngine::or_skip("a session in a real container") else {
+    let Some(engine) = RealEngine::needed("a session in a real container") else {
         return;
     };
     let image = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 mod crash;
 mod timing;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agent_implement::domain::feedback::{FindingState, PullId};
 use agent_implement::domain::ids::JobId;
@@ -90,7 +90,17 @@ async fn told(world: &World) {
 
 /// The host tells times in seconds, so what is to be seen as later must wait for the next one.
 async fn next_second() {
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let now = SystemTime::now;
+    let second = || {
+        now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    let began = second();
+    while second() == began {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Lets it be quiet, and looks.

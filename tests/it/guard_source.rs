@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use agent_implement::domain::sensitive::{AllowList, Category, Reason, Verdict, judge};
 
+use crate::needs::need;
+
 /// One false alarm in so many files is one too many.
 const FILES_PER_ALARM: usize = 10_000;
 
 #[test]
 fn third_party_source_is_not_blocked() {
-    let Some(root) = registry() else {
-        println!("skipped: this machine has no sources of crates");
+    let sources = registry().ok_or("this machine has no sources of crates");
+    let Some(root) = need("crates", "the guard on source of others", sources) else {
         return;
     };
     let none = AllowList::default();

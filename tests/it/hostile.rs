@@ -6,7 +6,7 @@
 mod traps;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::path::Path;
 
 use agent_implement::domain::job::{Job, JobState};
 use agent_implement::sandbox::scripted_agent::{Script, Step};
@@ -56,10 +56,12 @@ async fn nothing_that_repository_or_agent_planted_is_ever_run() {
         assert_eq!(text(name).as_deref(), Some("odd\n"), "{name:?}");
     }
 
-    let last = std::fs::read_to_string(&heart).unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let still = std::fs::read_to_string(&heart).unwrap();
-    assert_eq!(last, still, "what the agent left behind lives on");
+    assert!(heart.exists(), "the agent left nothing behind");
+    world
+        .until("what the agent left behind has ended", || {
+            !is_named_by_a_process(&heart)
+        })
+        .await;
     world.end().await;
 }
 
@@ -289,6 +291,32 @@ fn planting_on(heart: &std::path::Path) -> String {
          cp .git/info/attributes ../git/info/attributes; done' >/dev/null 2>&1 </dev/null & sleep 0.2",
         heart.display()
     )
+}
+
+/// Whether the command line of a process names this file.
+fn is_named_by_a_process(file: &Path) -> bool {
+    let file = file.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    { lines }.any(|line| String::from_utf8_lossy(&line).contains(file))
+}
+
+#[test]
+fn a_process_is_found_by_the_file_that_it_names() {
+    let heart = tempfile::tempdir().unwrap().path().join("heartbeat");
+    assert!(!is_named_by_a_process(&heart));
+    let script = format!("read line; : {}", heart.display());
+    let mut planter = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !is_named_by_a_process(&heart) {
+        assert!(planter.try_wait().unwrap().is_none(), "it has ended");
+    }
+    drop(planter.stdin.take());
+    planter.wait().unwrap();
+    assert!(!is_named_by_a_process(&heart));
 }
 
 fn log(world: &World) -> String {

@@ -4,6 +4,7 @@
 mod api;
 mod floors;
 mod model;
+mod needs;
 mod openapi;
 mod process;
 mod ticket;

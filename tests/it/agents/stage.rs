@@ -1,6 +1,5 @@
 //! One pass of a real agent program, without the run around it.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,18 +13,18 @@ use agent_implement::wire::Redactor;
 use tokio::time::Instant;
 
 use crate::model::{Model, Turn};
+use crate::needs::need;
 
-/// The folder of the real programs, unless they are not installed; then it is said where nobody
-/// captures it.
+/// The folder of the real programs.
 pub fn installed(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("AGENT_IMPLEMENT_AGENTS").filter(|folder| !folder.is_empty());
     let bin = folder.map(|folder| Path::new(&folder).join("node_modules/.bin"));
     let found = bin.filter(|bin| bin.is_dir());
-    if found.is_none() {
-        let line = format!("SKIPPED {test}: the real agents are not installed\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-    }
-    found
+    need(
+        "agents",
+        test,
+        found.ok_or("AGENT_IMPLEMENT_AGENTS names no folder of them"),
+    )
 }
 
 /// A work tree, a model and an agent.

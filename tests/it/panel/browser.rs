@@ -10,6 +10,8 @@ use data_encoding::BASE64;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
+use crate::needs::need;
+
 /// How long may any one thing on a page take?
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -42,13 +44,10 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// None where no browser is installed; then it is said where nobody captures it.
+    /// None where no browser is installed and the skip is named.
     pub async fn start(test: &str) -> Option<Self> {
-        let Some((driver, port)) = start_driver() else {
-            let line = format!("SKIPPED {test}: chromium and chromedriver are not installed\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
-            return None;
-        };
+        let started = start_driver().ok_or("chromium and chromedriver are not installed");
+        let (driver, port) = need("browser", test, started)?;
         let client = Client::builder().timeout(PATIENCE).build().unwrap();
         let mut browser = Self {
             driver,

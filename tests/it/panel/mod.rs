@@ -11,7 +11,6 @@ mod screenshots;
 mod stepper;
 mod words;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use std::time::Duration;
@@ -21,6 +20,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::api::ACCESS_CODE;
+use crate::needs::need;
 use crate::world::World;
 use browser::Browser;
 
@@ -97,18 +97,17 @@ impl Browser {
     }
 }
 
-/// A file of what the panel is checked with, unless it is not installed; then it is said where nobody
-/// captures it.
+/// A file of what the panel is checked with.
 fn tool(file: &str, test: &str) -> Option<PathBuf> {
     let folder =
         std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|folder| !folder.is_empty());
     let found = folder.map(|folder| Path::new(&folder).join("node_modules").join(file));
     let found = found.filter(|file| file.is_file());
-    if found.is_none() {
-        let line = format!("SKIPPED {test}: what checks the panel is not installed\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-    }
-    found
+    need(
+        "panel-tools",
+        test,
+        found.ok_or("AGENT_IMPLEMENT_PANEL_TOOLS names no folder with it"),
+    )
 }
 
 /// What a console must not say: anything but a hint about forms.
