@@ -321,6 +321,14 @@ async fn our_own_rules_say_what_they_want() {
             json!({"extraEnv": {"A-B": "x"}}),
             "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL",
         ),
+        (
+            json!({"extraEnv": {"A": "x", "LD_PRELOAD": "/tmp/x.so"}}),
+            "extraEnv must not set LD_PRELOAD: it changes which programs a run executes",
+        ),
+        (
+            json!({"extraEnv": {"GIT_EXEC_PATH": "/tmp"}}),
+            "extraEnv must not set GIT_EXEC_PATH: it changes which programs a run executes",
+        ),
         (json!({"paused": "yes"}), "paused must be a boolean"),
         (
             json!({"planningEnabled": 1}),

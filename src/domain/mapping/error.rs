@@ -45,6 +45,8 @@ pub enum MappingError {
         "extraEnv names must be letters, digits and '_', not beginning with a digit, and values without NUL"
     )]
     EnvNames,
+    #[error("extraEnv must not set {0}: it changes which programs a run executes")]
+    EnvProgram(String),
     #[error("maxInProgressAiIssues must be a positive integer")]
     MaxInProgress,
     #[error("{0} must be a boolean")]

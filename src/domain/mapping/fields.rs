@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::error::{Checked, MappingError};
+use super::extra_env;
 use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
 use crate::domain::issue::System;
 use crate::domain::usage::MicroUsd;
@@ -120,10 +121,12 @@ impl Fields {
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                 && !value.contains('\0')
         };
-        if env.iter().all(is_good) {
-            Ok(env)
-        } else {
-            Err(MappingError::EnvNames)
+        if !env.iter().all(is_good) {
+            return Err(MappingError::EnvNames);
+        }
+        match env.keys().find(|name| extra_env::changes_programs(name)) {
+            Some(name) => Err(MappingError::EnvProgram(name.clone())),
+            None => Ok(env),
         }
     }
 

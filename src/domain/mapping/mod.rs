@@ -4,6 +4,7 @@
 //! operator sent becomes one in [`Input`] only.
 
 mod error;
+pub mod extra_env;
 mod fields;
 mod input;
 mod view;

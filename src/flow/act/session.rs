@@ -11,6 +11,7 @@ use crate::domain::machine::{
     HostKind, Machine, MachineRef, MachineSpec, Stage, Stamps, Variables, machine_name,
     session_environment,
 };
+use crate::domain::mapping::extra_env::permitted;
 use crate::domain::transition::{Cause, Event};
 use crate::keys::sha256_hex;
 use crate::runners::{SessionError, Start};
@@ -89,12 +90,17 @@ async fn spec(app: &App, job: &Job, brief: &RunBrief) -> Result<MachineSpec, Fai
     let image = image.ok_or_else(|| Failure::lasting("no image is configured for sessions"))?;
     let ours = ours(app, job, brief).await?;
     let secrets = secrets(app, job)?;
+    let (extra_env, refused) = permitted(&session.extra_env);
+    if !refused.is_empty() {
+        let names = refused.join(",");
+        tracing::warn!(job_id = %job.id, team = %job.team, names, "Dropped extraEnv variables that change which programs a run executes.");
+    }
     Ok(MachineSpec {
         name: machine_name(&job.id),
         image,
         cpus: session.cpus,
         memory_mb: session.memory_mb,
-        environment: session_environment(ours, &session.extra_env, secrets),
+        environment: session_environment(ours, &extra_env, secrets),
         stamps: Stamps::of(job, app.sessions.instance(), app.now()),
     })
 }
