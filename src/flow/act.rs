@@ -41,6 +41,8 @@ pub(super) enum Acted {
     Told(JobId, Event),
     /// Done, and this is what the project's operator is told.
     Synced(TeamKey, SyncReport),
+    /// It is not time yet: a later try is planned.
+    NotYet(&'static str),
     Failed(Failure),
 }
 
@@ -82,7 +84,7 @@ impl Failure {
     }
 
     /// Nothing left, and a later try may do better.
-    fn passing(error: &str) -> Self {
+    pub(super) fn passing(error: &str) -> Self {
         Self {
             cause: Cause::Passing,
             ..Self::lasting(error)
@@ -346,17 +348,15 @@ async fn log_excerpt(
         Ok(RunLog::Excerpt(log)) => log,
         Ok(RunLog::Empty) => return Ok(Acted::Gone("the run has no log".to_owned())),
         late => {
-            let (why, failure) = match late {
-                Err(failure) => (failure.error.clone(), failure),
-                Ok(_) => {
-                    let why = "the run is not over yet";
-                    (why.to_owned(), Failure::passing(why))
+            const RUNS: &str = "the run is not over yet";
+            let is_late = waited >= LOG_READ_WITHIN;
+            return match late {
+                Err(failure) if is_late || failure.cause == Cause::Lasting => {
+                    Ok(Acted::Gone(failure.error))
                 }
-            };
-            return if failure.cause == Cause::Lasting || waited >= LOG_READ_WITHIN {
-                Ok(Acted::Gone(why))
-            } else {
-                Err(failure)
+                Err(failure) => Err(failure),
+                Ok(_) if is_late => Ok(Acted::Gone(RUNS.to_owned())),
+                Ok(_) => Ok(Acted::NotYet(RUNS)),
             };
         }
     };

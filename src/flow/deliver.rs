@@ -233,6 +233,7 @@ async fn settle(app: &App, errand: Errand, acted: Acted) -> StoreResult<()> {
         }
         Acted::Told(job, event) => settle_told(app, errand, job, event).await,
         Acted::Synced(team, report) => settle_synced(app, errand, team, Ok(report)).await,
+        Acted::NotYet(why) => settle_failure(app, errand, Failure::passing(why)).await,
         Acted::Failed(failure) => settle_failure(app, errand, failure).await,
     }
 }
@@ -327,6 +328,7 @@ fn tell(acted: &Acted) {
     match acted {
         Acted::Done | Acted::Told(..) | Acted::Synced(..) => tracing::info!("Delivered."),
         Acted::Gone(why) => tracing::warn!(why, "Dropped: what it would change is gone."),
+        Acted::NotYet(why) => tracing::debug!(why, "Postponed."),
         Acted::Failed(Failure { error, cause, .. }) => {
             tracing::warn!(error, ?cause, "Not delivered.");
         }
@@ -365,6 +367,35 @@ impl CrashPoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// The levels of the events that telling an outcome logs.
+    fn levels(acted: &Acted) -> Vec<tracing::Level> {
+        struct Levels(Arc<Mutex<Vec<tracing::Level>>>);
+        impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Levels {
+            fn on_event(
+                &self,
+                event: &tracing::Event<'_>,
+                _: tracing_subscriber::layer::Context<'_, S>,
+            ) {
+                self.0.lock().unwrap().push(*event.metadata().level());
+            }
+        }
+        let seen = Arc::default();
+        let layer = Levels(Arc::clone(&seen));
+        let subscriber =
+            tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), layer);
+        tracing::subscriber::with_default(subscriber, || tell(acted));
+        let seen = seen.lock().unwrap();
+        seen.clone()
+    }
+
+    #[test]
+    fn a_planned_retry_is_no_warning() {
+        assert_eq!(levels(&Acted::NotYet("early")), [tracing::Level::DEBUG]);
+        let failed = Acted::Failed(Failure::passing("refused"));
+        assert_eq!(levels(&failed), [tracing::Level::WARN]);
+    }
 
     #[test]
     fn waits_grow_to_their_limit_and_honour_the_vendor() {
