@@ -47,6 +47,8 @@ pub enum Condition {
 pub struct Finding {
     pub condition: Condition,
     pub detail: String,
+    /// Whether the other side did not judge the request: it was not reached, or is out of order.
+    pub is_unanswered: bool,
 }
 
 impl Finding {
@@ -54,6 +56,15 @@ impl Finding {
         Self {
             condition,
             detail: detail.into(),
+            is_unanswered: false,
+        }
+    }
+
+    /// An error for which the other side is no witness.
+    pub fn unanswered(detail: impl Into<String>) -> Self {
+        Self {
+            is_unanswered: true,
+            ..Self::new(Condition::Error, detail)
         }
     }
 }

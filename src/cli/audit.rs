@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use super::service::{self, Place, Reached};
 use crate::domain::audit::Verdict;
@@ -21,7 +21,7 @@ enum Command {
     /// the number of the first that was.
     Verify {
         /// A hash that the log printed earlier; it must be in the chain, or the chain was made anew.
-        #[arg(long, value_name = "HASH")]
+        #[arg(long, value_name = "HASH", value_parser = hash)]
         head: Option<String>,
         #[command(flatten)]
         place: Place,
@@ -41,10 +41,21 @@ pub async fn audit(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(tell(&verdict))
 }
 
-async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<Verdict> {
-    if let Some(hash) = head.filter(|hash| !hash.bytes().all(|byte| byte.is_ascii_hexdigit())) {
-        bail!("{hash:?} is no hash of the audit");
+/// Digits of a hash.
+const HASH_DIGITS: usize = 64;
+
+/// Reads a hash of the audit.
+fn hash(text: &str) -> Result<String, String> {
+    let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_hash {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(format!(
+            "a hash of the audit has {HASH_DIGITS} hexadecimal digits"
+        )),
     }
+}
+
+async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<Verdict> {
     match service::reach(data_dir).await? {
         Reached::Stopped(store) => Ok(store.read(|tx| audit::verify(tx, head))?),
         Reached::Running(service) => {

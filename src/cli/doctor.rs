@@ -3,9 +3,9 @@
 mod identity;
 mod machine;
 mod setup;
+mod values;
 
 use std::fmt::{self, Write};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ use crate::flow::doctor::examine;
 
 use crate::wire::Redactor;
 
+use super::terminal::{has_colours, printable};
 use setup::Setup;
 
 #[derive(Debug, clap::Args)]
@@ -43,18 +44,24 @@ changed, and no message is sent.
 Exit codes: 0 nothing is wrong (there may be warnings); 1 something is; 2 the command line is wrong.";
 
 pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (findings, config) = match configuration(&arguments) {
-        Ok(config) => {
-            let findings = check(config.clone()).await?;
-            (findings, Some(config))
-        }
-        Err(error) => (wrong_values(&error), None),
-    };
-    let secrets = config.iter().flat_map(Config::secrets);
-    let redactor = Redactor::new(secrets);
+    // The command line was read with it, so it was there a moment ago.
+    let file = arguments.env_file.as_deref();
+    let variables = file.and_then(|file| EnvFile::read(file).ok());
+    let (config, values) = Config::usable(arguments.options.clone(), variables.as_ref());
+    let problems = values.as_ref().err().map_or(&[][..], ConfigError::problems);
+    let mut findings = values::findings(&config, problems);
+    findings.extend(values::readable_files(
+        &config,
+        file.zip(variables.as_ref()),
+    ));
+    findings.extend(values::left_out(
+        check(config.clone(), problems).await?,
+        problems,
+    ));
+    let redactor = Redactor::new(config.secrets());
     let report = Report {
         findings: &findings,
-        colours: std::io::stdout().is_terminal(),
+        colours: has_colours(&std::io::stdout()),
     };
     let text = match arguments.json {
         true => format!("{:#}\n", json!({ "findings": findings })),
@@ -68,34 +75,15 @@ pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn configuration(arguments: &Arguments) -> Result<Config, ConfigError> {
-    let options = arguments.options.clone();
-    match arguments.env_file.as_deref().map(EnvFile::read) {
-        Some(Ok(file)) => Config::from_file(options, &file),
-        // The command line was read with it, so it was there a moment ago.
-        Some(Err(_)) | None => Config::from_options(options),
-    }
-}
-
-fn wrong_values(error: &ConfigError) -> Vec<Finding> {
-    let told = |problem: &String| {
-        Finding::error("configuration", problem.clone())
-            .because("The service does not start.")
-            .mend("Correct the value; `agent-implement serve --help` says what each takes.")
-    };
-    error.problems().iter().map(told).collect()
-}
-
-async fn check(config: Config) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = vec![Finding::ok("configuration", "every value can be used")];
-    findings.extend(machine::folder(&config));
+/// Everything but the values themselves.
+async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = machine::folder(&config);
     let (setup, standing, found) = setup::find(&config).await;
     findings.extend(found);
-    findings.extend([
-        machine::port(&config, standing),
-        machine::custom(&config),
-        machine::admin(&config),
-    ]);
+    if !values::is_wrong(problems, &["PORT", "LISTEN_ADDR"]) {
+        findings.push(machine::port(&config, standing));
+    }
+    findings.extend([machine::custom(&config), machine::admin(&config)]);
     let app = rehearse(config, setup).await?;
     findings.extend(examine(&app, standing).await?);
     Ok(findings)
@@ -115,7 +103,7 @@ struct Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.findings.iter().map(|one| one.check.len()).max();
+        let width = self.findings.iter().map(|one| name(one.check).len()).max();
         let width = width.unwrap_or_default();
         for one in self.findings {
             let level = format!("{:<7}", one.level.as_str());
@@ -126,7 +114,7 @@ impl fmt::Display for Report<'_> {
             let subject = one.subject.as_ref();
             let subject = subject.map_or_else(String::new, |subject| format!("{subject}: "));
             let what = printable(&one.what);
-            writeln!(f, "  {:<width$}  {subject}{what}", one.check)?;
+            writeln!(f, "  {:<width$}  {subject}{what}", name(one.check))?;
             for (word, text) in [("why", &one.why), ("mend", &one.remedy)] {
                 if !text.is_empty() {
                     writeln!(f, "         {:<width$}  {word}: {}", "", printable(text))?;
@@ -154,8 +142,14 @@ fn colour(level: Level) -> Option<&'static str> {
     }
 }
 
-/// What a vendor says must not steer the terminal that it is shown on.
-fn printable(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(plain).collect()
+/// What people call what is checked. Scripts have the names of the API.
+fn name(check: &str) -> &str {
+    match check {
+        "ticketing-a" => "Linear",
+        "ticketing-b" => "Jira",
+        "repo-host" => "GitHub",
+        "vm-sessions" => "Fly Machines",
+        "local-containers" => "containers",
+        other => other,
+    }
 }

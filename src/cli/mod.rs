@@ -15,6 +15,7 @@ mod run;
 mod serve;
 mod service;
 mod supervision;
+mod terminal;
 mod why;
 
 use std::ffi::OsString;
@@ -22,8 +23,10 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Arg, CommandFactory, FromArgMatches, Parser};
-use rustix::process::Signal;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
+use rustix::fs::Mode;
+use rustix::process::{Signal, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{ConfigError, EnvFile};
@@ -36,6 +39,8 @@ const MISCONFIGURED: u8 = 78;
 const DISK_FAILED: u8 = 74;
 /// The exit code of a store that is damaged or somebody else's: only a person can help. (`EX_DATAERR`)
 const DAMAGED: u8 = 65;
+/// Where the package puts the environment file of the service.
+const USUAL_ENV_FILE: &str = "/etc/agent-implement/agent-implement.env";
 /// What people call this program.
 const NAME: &str = "agent-implement";
 
@@ -86,21 +91,33 @@ enum Command {
 impl CommandLine {
     /// Reads the command line and the environment, the one that `--env-file` names included.
     pub fn read() -> Self {
-        let line = Self::parse();
-        match line.command.env_file() {
-            Some(file) => Self::in_environment(file).unwrap_or_else(|error| error.exit()),
-            None => line,
-        }
+        let matches = Self::command().get_matches();
+        let line = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let read = match line.command.env_file() {
+            None => return line,
+            Some(Some(file)) => Self::in_environment(file, false),
+            Some(None) if names_folder(&matches) => return line,
+            Some(None) => match usual_env_file() {
+                Some(file) => Self::in_environment(file, true),
+                None => return line,
+            },
+        };
+        read.unwrap_or_else(|error| error.exit())
     }
 
-    /// Reads the same command line with the variables of a file in the place of our own. Flags beat them.
-    fn in_environment(file: &Path) -> Result<Self, clap::Error> {
+    /// Reads the same command line with the variables of a file. Flags beat them. One that was named
+    /// takes the place of our own environment; the usual one is beaten by it.
+    fn in_environment(file: &Path, is_usual: bool) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let variables = EnvFile::read(file)
             .map_err(|cause| command.error(clap::error::ErrorKind::ValueValidation, cause))?;
         let given = |arg: Arg| {
+            if arg.get_id() == "env_file" {
+                return arg.default_value(file.as_os_str().to_owned());
+            }
             let value = arg.get_env().and_then(|name| variables.get(name.to_str()?));
             match value.map(str::to_owned) {
+                Some(value) if is_usual => arg.default_value(value),
                 Some(value) => arg.env(None::<&'static str>).default_value(value),
                 None => arg,
             }
@@ -112,16 +129,53 @@ impl CommandLine {
 }
 
 impl Command {
-    /// The file that stands for the environment of a service.
-    fn env_file(&self) -> Option<&Path> {
-        match self {
-            Command::Doctor(arguments) => arguments.env_file.as_deref(),
-            Command::Why(arguments) => arguments.place.env_file.as_deref(),
-            Command::Backup(arguments) => arguments.place.env_file.as_deref(),
-            Command::Restore(arguments) => arguments.place.env_file.as_deref(),
-            Command::Audit(arguments) => arguments.place().env_file.as_deref(),
-            _ => None,
+    /// The file that stands for the environment of a service, if one was named. None for a command that
+    /// takes no such file.
+    fn env_file(&self) -> Option<Option<&Path>> {
+        let named = match self {
+            Command::Doctor(arguments) => &arguments.env_file,
+            Command::Why(arguments) => &arguments.place.env_file,
+            Command::Backup(arguments) => &arguments.place.env_file,
+            Command::Restore(arguments) => &arguments.place.env_file,
+            Command::Audit(arguments) => &arguments.place().env_file,
+            _ => return None,
+        };
+        Some(named.as_deref())
+    }
+
+    /// Whether the command may make files of the service: store, logs, backups.
+    fn keeps_data(&self) -> bool {
+        matches!(self, Command::Serve(_)) || self.env_file().is_some()
+    }
+}
+
+/// Whether a flag or a variable names the data folder.
+fn names_folder(matches: &ArgMatches) -> bool {
+    if let Some((_, below)) = matches.subcommand() {
+        return names_folder(below);
+    }
+    let is_known = matches.ids().any(|id| id == "data_dir");
+    let is_named = |source| matches!(source, ValueSource::CommandLine | ValueSource::EnvVariable);
+    is_known && matches.value_source("data_dir").is_some_and(is_named)
+}
+
+/// The environment file of an installed service, if there is one that this user may read.
+fn usual_env_file() -> Option<&'static Path> {
+    let file = Path::new(USUAL_ENV_FILE);
+    match std::fs::File::open(file) {
+        Ok(_) => {
+            eprintln!(
+                "{NAME}: using {USUAL_ENV_FILE}; --env-file or --data-dir names another service"
+            );
+            Some(file)
         }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            eprintln!(
+                "{NAME}: {USUAL_ENV_FILE} may not be read by this user and is not used; try sudo"
+            );
+            None
+        }
+        Err(_) => None,
     }
 }
 
@@ -134,6 +188,10 @@ fn in_all(command: clap::Command, change: &impl Fn(Arg) -> Arg) -> clap::Command
 
 /// Carries out the command and answers the process's exit code.
 pub fn execute(line: CommandLine) -> ExitCode {
+    if line.command.keeps_data() {
+        // For the owner alone, also when no service manager has set it.
+        umask(Mode::RWXG | Mode::RWXO);
+    }
     let done = match line.command {
         Command::Serve(arguments) => {
             allocator::settle();
@@ -168,14 +226,14 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     match stored {
         Some(StoreError::Damaged { .. } | StoreError::Foreign { .. }) => ExitCode::from(DAMAGED),
         Some(StoreError::Lost | StoreError::Full(_)) => ExitCode::from(DISK_FAILED),
-        Some(StoreError::Open { source, .. }) => match source.kind() {
+        Some(StoreError::Open { cause, .. }) => match cause.kind() {
             Kind::PermissionDenied => ExitCode::from(MISCONFIGURED),
             Kind::ReadOnlyFilesystem
             | Kind::StorageFull
             | Kind::QuotaExceeded
             | Kind::FileTooLarge => ExitCode::from(DISK_FAILED),
             // EIO has no kind of its own.
-            _ if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+            _ if cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
                 ExitCode::from(DISK_FAILED)
             }
             _ => ExitCode::FAILURE,

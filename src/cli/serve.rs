@@ -9,10 +9,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::app::{App, Pace, Setting};
-use crate::config::{Config, Options};
+use crate::config::{Config, ConfigError, Options};
 use crate::crash::{CrashPlan, Visit};
 use crate::domain::machine::HostKind;
-use crate::flow::{self, Stop};
+use crate::flow::{self, Stop, plain_token};
 use crate::http::{self, Control};
 use crate::store::Store;
 use crate::wire::Redactor;
@@ -23,6 +23,9 @@ use super::supervision::Supervision;
 
 /// How long may requests and effects under way go on after the signal to stop?
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long may the repository host take at the start to say what a plain token may do?
+const TOKEN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What the help says of secrets.
 const SECRETS: &str = "A flag beats its variable. A secret may also stand in a file that NAME_FILE names, or be a systemd \
@@ -77,6 +80,9 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let store = Store::open_to_crash(&config.data_dir, setting.crash.clone())?;
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
+    for notice in &config.notices.unknown_names {
+        tracing::warn!(notice, "Unknown setting.");
+    }
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
             "listening on {} (is another service using the port?)",
@@ -84,6 +90,7 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
         )
     })?;
     let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
+    refuse_workflow_token(&app).await?;
     summarise(&app, &listener);
     run(app, listener, told_to_stop()?).await
 }
@@ -119,6 +126,16 @@ pub async fn run(
     let rest = async { tokio::join!(finish(engine), finish(serving), finish(controlled)) };
     let _ = tokio::time::timeout(STOP_DEADLINE, rest).await;
     Ok(code)
+}
+
+/// Refuses a plain token that may change workflows. A host that does not answer now is no reason not to
+/// start: no run is handed the token before it has been asked.
+async fn refuse_workflow_token(app: &App) -> Result<(), ConfigError> {
+    let asked = tokio::time::timeout(TOKEN_DEADLINE, plain_token::is_refused(app)).await;
+    match asked {
+        Ok(Ok(true)) => Err(ConfigError::of(plain_token::REFUSED)),
+        _ => Ok(()),
+    }
 }
 
 fn ended_early(what: &str, panic: Option<JoinError>) -> ExitCode {

@@ -32,7 +32,8 @@ const USUAL: &str = "./data";
 /// Where a service keeps its data.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Place {
-    /// Data folder of the service; ./data where nothing names it.
+    /// Data folder of the service. Unless something names it, that of the installed service, whose variables
+    /// are in /etc/agent-implement/agent-implement.env, else ./data.
     #[arg(long, env = "DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// File with the service's variables, as systemd's EnvironmentFile= has them; DATA_DIR is taken from

@@ -12,6 +12,7 @@ use crate::http;
 use crate::wire::url_encoded;
 
 use super::service::{Place, Reached, reach};
+use super::terminal::printable;
 
 /// Exit code of an issue that waits.
 const WAITS: u8 = 3;
@@ -109,7 +110,7 @@ impl fmt::Display for Told {
         match &self.decision {
             Some(decision) => {
                 writeln!(f, "{} since {}", headline(decision), decision.at)?;
-                writeln!(f, "  {}", printable(&decision.message))?;
+                indented(f, &decision.message)?;
                 if let Some(advice) = advice(decision) {
                     writeln!(f, "  What helps: {advice}")?;
                 }
@@ -140,7 +141,7 @@ impl fmt::Display for Run {
             self.status
         )?;
         if let Some(reason) = &self.failure_reason {
-            writeln!(f, "  {}", printable(reason))?;
+            indented(f, reason)?;
         }
         for url in [&self.run_url, &self.pr_url].into_iter().flatten() {
             writeln!(f, "  {}", printable(url))?;
@@ -166,7 +167,28 @@ fn reason_word(reason: Reason) -> String {
     json!(reason).as_str().unwrap_or_default().to_owned()
 }
 
-/// What a ticket says must not steer the terminal that it is shown on.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+/// Each line of a text on a line of its own.
+fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    { lines }.try_for_each(|line| writeln!(f, "  {}", printable(line)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_of_a_reason_stands_on_its_own() {
+        let told: Told = serde_json::from_value(json!({
+            "identifier": "ENG-1", "history": [], "decision": null,
+            "job": {
+                "id": "J", "kind": "implementation", "status": "failed",
+                "failureReason": "verify failed\n\n  make: *** [test]\u{1b}[31m Error 2\r\nsee the log",
+            },
+        }))
+        .unwrap();
+        let shown = told.to_string();
+        let end = "failed\n  verify failed\n  make: *** [test] [31m Error 2\n  see the log\n";
+        assert!(shown.ends_with(end), "{shown}");
+    }
 }

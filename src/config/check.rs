@@ -3,19 +3,37 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
 use crate::chat::ChatKind;
 use crate::domain::secret::Secret;
 use crate::domain::templates::is_image;
 use crate::keys::app_jwt::AppKey;
 
-use super::{Config, ConfigError, GitHub, GitHubCredentials, LogFormat, Notify};
+use super::address::{is_encrypted, is_http, is_loopback};
+use super::{GitHub, GitHubCredentials, LogFormat, Notify};
 
 /// Collects what is wrong.
 pub(super) struct Check {
     pub(super) wrong: Vec<String>,
+    pub(super) allow_plain_http: bool,
+    /// Variables whose address is plain HTTP beyond this machine, which is allowed.
+    pub(super) plain_http: Vec<&'static str>,
 }
 
 impl Check {
+    pub(super) fn new(wrong: Vec<String>, allow_plain_http: &str) -> Self {
+        let mut check = Self {
+            wrong,
+            allow_plain_http: false,
+            plain_http: Vec::new(),
+        };
+        check.allow_plain_http =
+            check.parse::<bool>("ALLOW_PLAIN_HTTP", allow_plain_http, "true or false");
+        check
+    }
+
     pub(super) fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.wrong.push(problem());
@@ -31,32 +49,45 @@ impl Check {
     }
 
     pub(super) fn milliseconds(&mut self, name: &str, text: &str, least: u64) -> Duration {
-        let Ok(milliseconds) = text.trim().parse() else {
-            self.wrong.push(format!(
-                "{name} must be a number of milliseconds, not '{text}'"
-            ));
-            return Duration::default();
-        };
+        let milliseconds = text.trim().parse().unwrap_or_default();
         self.that(milliseconds >= least, || {
-            format!("{name} must be at least {least}")
+            format!("{name} must be at least {least} milliseconds, not '{text}'")
         });
         Duration::from_millis(milliseconds)
     }
 
-    pub(super) fn url(&mut self, name: &str, text: Option<String>) -> Option<String> {
+    pub(super) fn url(&mut self, name: &'static str, text: Option<String>) -> Option<String> {
         text.filter(|text| !text.trim().is_empty())
-            .map(|text| self.base(name, text))
+            .map(|text| self.base(name, &text))
     }
 
-    pub(super) fn base(&mut self, name: &str, text: String) -> String {
+    pub(super) fn base(&mut self, name: &'static str, text: &str) -> String {
         // The parser forgives blanks around it; what is put together with it would hold them.
         let text = text.trim();
-        let is_http = reqwest::Url::parse(text)
-            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        self.that(is_http, || {
-            format!("{name} must be an http or https address, not '{text}'")
-        });
+        if is_http(text) {
+            self.encrypted(name, text);
+        } else {
+            self.wrong.push(format!(
+                "{name} must be an http or https address, not '{text}'"
+            ));
+        }
         text.trim_end_matches('/').to_owned()
+    }
+
+    /// Refuses plain HTTP beyond this machine, unless it is allowed: a credential goes along with each
+    /// request. The address is not shown; it may be a credential itself.
+    fn encrypted(&mut self, name: &'static str, address: &str) {
+        if is_encrypted(address) || is_loopback(address) {
+            return;
+        }
+        if self.allow_plain_http {
+            self.plain_http.push(name);
+        } else {
+            self.wrong.push(format!(
+                "{name} must be an https address: over plain http, whoever is on the way can read the \
+                 credentials (ALLOW_PLAIN_HTTP=true allows it)"
+            ));
+        }
     }
 
     pub(super) fn github(
@@ -87,7 +118,7 @@ impl Check {
         };
         Some(GitHub {
             credentials,
-            api_url: self.base("GITHUB_API_URL", url),
+            api_url: self.base("GITHUB_API_URL", &url),
         })
     }
 
@@ -106,11 +137,10 @@ impl Check {
             "NOTIFY_TYPE must be channel-a or channel-b".to_owned()
         });
         let url = url?;
-        let is_http = reqwest::Url::parse(url.expose())
-            .is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-        self.that(is_http, || {
+        self.that(is_http(url.expose()), || {
             "NOTIFY_WEBHOOK_URL must be an http or https address".to_owned()
         });
+        self.encrypted("NOTIFY_WEBHOOK_URL", url.expose());
         Some(Notify { url, kind: kind? })
     }
 
@@ -148,22 +178,24 @@ impl Check {
         }
     }
 
+    /// A word that is no level would be taken for the name of a module, and silence everything else.
     pub(super) fn log_level(&mut self, text: String) -> String {
-        let valid = tracing_subscriber::EnvFilter::builder()
-            .parse(&text)
-            .is_ok();
-        self.that(valid, || {
-            format!("LOG_LEVEL is not a level or filter: '{text}'")
+        if text.trim().is_empty() {
+            return LevelFilter::INFO.to_string();
+        }
+        // What stands in braces are conditions on fields, which may hold commas of their own.
+        let is_word = |part: &&str| !part.contains(['=', '[', '{', '}']);
+        let mut words = text.split(',').filter(is_word).map(str::trim);
+        let are_levels =
+            text.contains('{') || words.all(|word| word.parse::<LevelFilter>().is_ok());
+        let is_filter = EnvFilter::builder().parse(&text).is_ok();
+        self.that(are_levels && is_filter, || {
+            format!(
+                "LOG_LEVEL must be error, warn, info, debug, trace, or a filter such as \
+                 info,agent_implement=debug, not '{text}'"
+            )
         });
         text
-    }
-
-    pub(super) fn done(self, config: Config) -> Result<Config, ConfigError> {
-        if self.wrong.is_empty() {
-            Ok(config)
-        } else {
-            Err(ConfigError(self.wrong))
-        }
     }
 }
 

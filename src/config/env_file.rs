@@ -36,6 +36,17 @@ impl EnvFile {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Whether a secret is among its variables.
+    pub fn holds_secret(&self) -> bool {
+        let is_set = |name: &String| self.get(name).is_some_and(|value| !value.is_empty());
+        super::notices::secret_names().iter().any(is_set)
+    }
+
+    /// The names of its variables.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut values = BTreeMap::new();
         let mut reader = Reader {

@@ -86,7 +86,7 @@ impl Check {
             token,
             app: given(app),
             region: given(region),
-            api_url: self.base("VM_API_URL", api_url),
+            api_url: self.base("VM_API_URL", &api_url),
         }
     }
 

@@ -4,13 +4,16 @@
 //! or as a systemd credential called `NAME`. Whatever is wrong is said in one message; whatever is
 //! missing and optional switches its feature off.
 
+mod address;
 mod check;
 mod env_file;
 mod hosts;
+mod notices;
 mod observing;
 mod options;
 mod outbound;
 mod sessions;
+mod shown;
 mod sources;
 mod supervisor;
 mod ticketing;
@@ -24,19 +27,29 @@ use crate::chat::ChatKind;
 use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 
+pub use address::is_loopback;
 use check::Check;
 pub use env_file::EnvFile;
 pub use hosts::{Containers, Engine, VmSessions};
+pub use notices::Notices;
 pub use observing::Metrics;
 pub use options::Options;
 pub use outbound::{Outbound, ProxyAddress};
 use sources::Sources;
+pub use sources::allows_colours;
 pub use supervisor::Supervisor;
 use ticketing::TicketingSecrets;
 pub use ticketing::{Jira, JiraCredentials, Linear, LinearCredentials};
 
 /// Shortest secret that run tokens may be signed with, in bytes.
 const MIN_TOKEN_SECRET: usize = 32;
+
+/// Shortest access code, in bytes. Guesses are limited to a few a minute.
+const MIN_ACCESS_CODE: usize = 8;
+
+/// Shortest secret that requests are signed with or shown, in bytes. The ticketing systems make theirs
+/// themselves.
+const MIN_SHARED_SECRET: usize = 16;
 
 /// Shortest time between two polls, in milliseconds.
 const MIN_POLL_MS: u64 = 1_000;
@@ -91,6 +104,11 @@ pub struct Config {
     pub log_level: String,
     /// For how many days log files are kept; 0 writes none.
     pub log_keep_days: u32,
+    /// Whether vendors and runs may be reached over plain HTTP beyond this machine.
+    pub allow_plain_http: bool,
+    /// Whether runs may be handed a GITHUB_TOKEN that can change workflows.
+    pub allow_workflow_token: bool,
+    pub notices: Notices,
 }
 
 #[derive(Debug, Clone)]
@@ -142,6 +160,11 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
+    /// A single problem that was found after the values had been checked.
+    pub fn of(problem: impl Into<String>) -> Self {
+        Self(vec![problem.into()])
+    }
+
     /// Each of the problems.
     pub fn problems(&self) -> &[String] {
         &self.0
@@ -151,16 +174,45 @@ impl ConfigError {
 impl Config {
     /// Checks what was given, with secrets from files and credentials filled in.
     pub fn from_options(options: Options) -> Result<Self, ConfigError> {
-        Self::build(options, &mut Sources::of_process())
+        Self::whole(Self::build(options, &mut Sources::of_process()))
     }
 
-    /// As [`Config::from_options`], for a service whose environment is this file. What the file does not
-    /// name is looked for in this process's own environment.
-    pub fn from_file(options: Options, file: &EnvFile) -> Result<Self, ConfigError> {
-        Self::build(options, &mut Sources::of_file(file.clone()))
+    /// As much of the configuration as can be used, and what is wrong with the rest, which is left
+    /// out. With a file, its variables are those of the service; a variable that it does not name is
+    /// looked up in this process's own environment.
+    pub fn usable(options: Options, file: Option<&EnvFile>) -> (Self, Result<(), ConfigError>) {
+        let mut sources = match file {
+            Some(file) => Sources::of_file(file.clone()),
+            None => Sources::of_process(),
+        };
+        let (mut config, wrong) = Self::build(options, &mut sources);
+        let is_wrong = |name: &str| wrong.iter().any(|problem| problem.starts_with(name));
+        let keep = |name: &str| !is_wrong(name);
+        config.linear = config.linear.filter(|_| keep("LINEAR_"));
+        config.jira = config.jira.filter(|_| keep("JIRA_"));
+        config.github = config.github.filter(|_| keep("GITHUB_"));
+        config.notify = config.notify.filter(|_| keep("NOTIFY_"));
+        config.secrets_key = config.secrets_key.filter(|_| keep("SECRETS_KEY"));
+        let callback = config.callback_base_url;
+        config.callback_base_url = callback.filter(|_| keep("RUNNER_CALLBACK_BASE_URL"));
+        let token = config.vm_sessions.token;
+        config.vm_sessions.token = token.filter(|_| keep("VM_"));
+        (config, Self::judge(wrong))
     }
 
-    fn build(given: Options, sources: &mut Sources) -> Result<Self, ConfigError> {
+    fn whole((config, wrong): (Self, Vec<String>)) -> Result<Self, ConfigError> {
+        Self::judge(wrong).map(|()| config)
+    }
+
+    fn judge(wrong: Vec<String>) -> Result<(), ConfigError> {
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError(wrong)),
+        }
+    }
+
+    /// The configuration and what is wrong with it. A wrong value stands in it as its default.
+    fn build(given: Options, sources: &mut Sources) -> (Self, Vec<String>) {
         let mut wrong = Vec::new();
         let mut secret = |name, value| {
             sources.secret(name, value).unwrap_or_else(|problem| {
@@ -206,7 +258,7 @@ impl Config {
         let https_proxy = secret("HTTPS_PROXY", given.https_proxy.clone());
         let http_proxy = secret("HTTP_PROXY", given.http_proxy.clone());
 
-        let mut check = Check { wrong };
+        let mut check = Check::new(wrong, &given.allow_plain_http);
         let (linear, jira) = (
             check.linear(&given, &ticketing),
             check.jira(&given, &ticketing),
@@ -215,12 +267,25 @@ impl Config {
         let port = check.parse::<u16>("PORT", &given.port, "a port number");
         let poll_interval =
             check.milliseconds("POLL_INTERVAL_MS", &given.poll_interval_ms, MIN_POLL_MS);
-        check.that(
-            runner_token_secret
-                .as_ref()
-                .is_none_or(|secret| secret.expose().len() >= MIN_TOKEN_SECRET),
-            || format!("RUNNER_TOKEN_SECRET must be at least {MIN_TOKEN_SECRET} bytes long"),
-        );
+        for (name, secret, least) in [
+            ("ADMIN_ACCESS_CODE", &admin_access_code, MIN_ACCESS_CODE),
+            (
+                "RUNNER_TOKEN_SECRET",
+                &runner_token_secret,
+                MIN_TOKEN_SECRET,
+            ),
+            ("SCM_WEBHOOK_SECRET", &scm_webhook_secret, MIN_SHARED_SECRET),
+            (
+                "GAP_FILL_TRIGGER_SECRET",
+                &gap_fill_trigger_secret,
+                MIN_SHARED_SECRET,
+            ),
+        ] {
+            let is_long = |secret: &Secret| secret.expose().len() >= least;
+            check.that(secret.as_ref().is_none_or(is_long), || {
+                format!("{name} must be at least {least} bytes long")
+            });
+        }
         let dedup_hours = check.parse::<u32>(
             "DEDUP_WINDOW_HOURS",
             &given.dedup_window_hours,
@@ -276,159 +341,25 @@ impl Config {
             log_format: check.log_format(&given.log_format),
             log_level: check.log_level(given.log_level),
             log_keep_days: check.log_keep_days(&given.log_keep_days),
+            allow_plain_http: check.allow_plain_http,
+            allow_workflow_token: check.parse::<bool>(
+                "ALLOW_WORKFLOW_TOKEN",
+                &given.allow_workflow_token,
+                "true or false",
+            ),
+            notices: Notices::default(),
         };
-        check.done(config)
+        let notices = Notices {
+            unknown_names: notices::unknown_names(sources),
+            secret_files: std::mem::take(&mut sources.secret_files),
+            plain_http: check.plain_http,
+        };
+        (Self { notices, ..config }, check.wrong)
     }
 
     /// Whether runs can report to us at all.
     pub fn has_callbacks(&self) -> bool {
         self.callback_base_url.is_some() && self.runner_token_secret.is_some()
-    }
-
-    /// Every value in force, secrets masked, for people to look at.
-    pub fn effective(&self) -> Vec<(&'static str, String)> {
-        let mask = |set: bool| {
-            if set {
-                "<set>".to_owned()
-            } else {
-                "<unset>".to_owned()
-            }
-        };
-        let plain = |value: Option<&str>| value.map_or_else(|| "<unset>".to_owned(), str::to_owned);
-        let app = self
-            .github
-            .as_ref()
-            .and_then(|github| match &github.credentials {
-                GitHubCredentials::App { id, .. } => Some(id.as_str()),
-                GitHubCredentials::Token(_) => None,
-            });
-        let proxies: Vec<String> = self.trusted_proxies.iter().map(IpAddr::to_string).collect();
-        let mut values = vec![
-            ("LISTEN_ADDR", self.listen.ip().to_string()),
-            ("PORT", self.listen.port().to_string()),
-            ("DATA_DIR", self.data_dir.display().to_string()),
-            ("CUSTOM_DIR", self.custom_dir.display().to_string()),
-            ("ADMIN_ACCESS_CODE", mask(self.admin_access_code.is_some())),
-            (
-                "POLL_INTERVAL_MS",
-                self.poll_interval.as_millis().to_string(),
-            ),
-            (
-                "RUNNER_CALLBACK_BASE_URL",
-                plain(self.callback_base_url.as_deref()),
-            ),
-            (
-                "RUNNER_TOKEN_SECRET",
-                mask(self.runner_token_secret.is_some()),
-            ),
-            (
-                "SCM_WEBHOOK_SECRET",
-                mask(self.scm_webhook_secret.is_some()),
-            ),
-            (
-                "LINEAR_WEBHOOK_SECRET",
-                mask(self.linear_webhook_secret.is_some()),
-            ),
-            (
-                "JIRA_WEBHOOK_SECRET",
-                mask(self.jira_webhook_secret.is_some()),
-            ),
-            (
-                "GAP_FILL_TRIGGER_SECRET",
-                mask(self.gap_fill_trigger_secret.is_some()),
-            ),
-            ("GITHUB_APP_ID", plain(app)),
-            ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
-            ("GITHUB_TOKEN", mask(self.github.is_some() && app.is_none())),
-            (
-                "GITHUB_API_URL",
-                plain(self.github.as_ref().map(|github| github.api_url.as_str())),
-            ),
-            ("SESSION_IMAGE", plain(self.session_image.as_deref())),
-            ("NOTIFY_WEBHOOK_URL", mask(self.notify.is_some())),
-            (
-                "NOTIFY_TYPE",
-                plain(self.notify.as_ref().map(|notify| match notify.kind {
-                    ChatKind::ChannelA => "channel-a",
-                    ChatKind::ChannelB => "channel-b",
-                })),
-            ),
-            (
-                "DEDUP_WINDOW_HOURS",
-                (self.dedup_window.unwrap_or_default().as_secs() / 3600).to_string(),
-            ),
-            (
-                "DISPATCH_BREAKER_THRESHOLD",
-                self.breaker_threshold.unwrap_or(0).to_string(),
-            ),
-            ("SECRETS_KEY", mask(self.secrets_key.is_some())),
-            (
-                "RUNNER_MODE",
-                plain(self.runner_mode.map(RunnerMode::as_str)),
-            ),
-            ("RUNNER_IMAGE_PREFIXES", self.image_prefixes.join(",")),
-            ("REAPER_DRY_RUN", self.reaper.dry_run.to_string()),
-            (
-                "REAPER_ALERT_THRESHOLD",
-                self.reaper.alert_threshold.unwrap_or(0).to_string(),
-            ),
-            ("TRUSTED_PROXIES", proxies.join(",")),
-            (
-                "LOG_FORMAT",
-                match self.log_format {
-                    LogFormat::Text => "text",
-                    LogFormat::Json => "json",
-                }
-                .to_owned(),
-            ),
-            ("LOG_LEVEL", self.log_level.clone()),
-            ("LOG_KEEP_DAYS", self.log_keep_days.to_string()),
-            ("METRICS", self.metrics.on.to_string()),
-            ("METRICS_TOKEN", mask(self.metrics.token.is_some())),
-        ];
-        values.extend(hosts::effective(
-            &self.vm_sessions,
-            &self.containers,
-            &self.model_keys,
-        ));
-        values.extend(self.outbound.effective());
-        values.extend(ticketing::effective(
-            self.linear.as_ref(),
-            self.jira.as_ref(),
-        ));
-        values
-    }
-
-    /// Every secret value, so that it can be kept out of logs and errors.
-    pub fn secrets(&self) -> Vec<&str> {
-        let github = self
-            .github
-            .as_ref()
-            .map(|github| match &github.credentials {
-                GitHubCredentials::Token(token) => token,
-                GitHubCredentials::App { private_key, .. } => private_key,
-            });
-        [
-            self.admin_access_code.as_ref(),
-            self.runner_token_secret.as_ref(),
-            self.scm_webhook_secret.as_ref(),
-            self.linear_webhook_secret.as_ref(),
-            self.jira_webhook_secret.as_ref(),
-            self.gap_fill_trigger_secret.as_ref(),
-            self.linear.as_ref().map(Linear::secret),
-            self.jira.as_ref().map(Jira::secret),
-            github,
-            self.notify.as_ref().map(|notify| &notify.url),
-            self.secrets_key.as_ref(),
-            self.vm_sessions.token.as_ref(),
-            self.metrics.token.as_ref(),
-        ]
-        .into_iter()
-        .flatten()
-        .chain(self.model_keys.iter().map(|(_, key)| key))
-        .chain(self.outbound.secrets())
-        .map(Secret::expose)
-        .collect()
     }
 }
 

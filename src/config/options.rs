@@ -17,7 +17,7 @@ pub struct Options {
     /// Folder of the operator's own pipelines and steps, as the admin panel shows it.
     #[arg(long, env = "CUSTOM_DIR", default_value = "./custom")]
     pub custom_dir: PathBuf,
-    /// Access code of the admin panel and API; unset switches both off.
+    /// Access code of the admin panel and API; at least 8 bytes. Unset switches both off.
     #[arg(
         long,
         env = "ADMIN_ACCESS_CODE",
@@ -40,7 +40,8 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub runner_token_secret: Option<String>,
-    /// Secret that the repository host signs its webhooks with; unset switches them off.
+    /// Secret that the repository host signs its webhooks with; at least 16 bytes. Unset switches them
+    /// off.
     #[arg(
         long,
         env = "SCM_WEBHOOK_SECRET",
@@ -64,7 +65,8 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub jira_webhook_secret: Option<String>,
-    /// Secret that the workflow behind /agent-implement comments shows; unset switches those runs off.
+    /// Secret that the workflow behind /agent-implement comments shows; at least 16 bytes. Unset switches
+    /// those runs off.
     #[arg(
         long,
         env = "GAP_FILL_TRIGGER_SECRET",
@@ -127,7 +129,8 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub github_app_private_key: Option<String>,
-    /// A plain GitHub token in place of an App, for small set-ups.
+    /// A plain GitHub token in place of an App, for small set-ups. Each run is handed the whole token:
+    /// use a fine-grained one for the target repositories alone.
     #[arg(
         long,
         env = "GITHUB_TOKEN",
@@ -135,6 +138,9 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub github_token: Option<String>,
+    /// Whether GITHUB_TOKEN may have the right to change workflows, and runs with it: true or false.
+    #[arg(long, env = "ALLOW_WORKFLOW_TOKEN", default_value = "false")]
+    pub allow_workflow_token: String,
     /// Base address of GitHub's API; another one for GitHub Enterprise.
     #[arg(long, env = "GITHUB_API_URL", default_value = "https://api.github.com")]
     pub github_api_url: String,
@@ -237,6 +243,10 @@ pub struct Options {
     /// Hosts that are asked without a proxy, separated by commas; this machine itself always is.
     #[arg(long, env = "NO_PROXY")]
     pub no_proxy: Option<String>,
+    /// Whether vendors, the chat and runs may be reached over plain http beyond this machine: true or
+    /// false.
+    #[arg(long, env = "ALLOW_PLAIN_HTTP", default_value = "false")]
+    pub allow_plain_http: String,
     /// Whether GET /metrics is there: true or false.
     #[arg(long, env = "METRICS", default_value = "true")]
     pub metrics: String,

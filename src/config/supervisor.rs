@@ -33,6 +33,7 @@ pub(super) fn supervisor(sources: &Sources, own_pid: u32) -> Option<Supervisor> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::sources::Names;
 
     fn told(variables: &[(&'static str, &'static str)]) -> Option<Supervisor> {
         let variables = variables.to_vec();
@@ -40,9 +41,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let sources = Sources {
-            variable: Box::new(variable),
-        };
+        let sources = Sources::new(Box::new(variable), Names::Shared(Vec::new()));
         supervisor(&sources, 42)
     }
 

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use super::sources::Names;
 use super::*;
 use clap::Parser;
 
@@ -21,12 +22,8 @@ fn read(flags: &[&str], files: &[(&str, &str)]) -> Result<Config, ConfigError> {
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.clone())
     };
-    Config::build(
-        options,
-        &mut Sources {
-            variable: Box::new(find),
-        },
-    )
+    let mut sources = Sources::new(Box::new(find), Names::Shared(Vec::new()));
+    Config::whole(Config::build(options, &mut sources))
 }
 
 #[test]
@@ -61,7 +58,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     let told = read(&flags, &[]).unwrap_err().to_string();
     for problem in [
         "PORT must be a port number, not 'x'",
-        "POLL_INTERVAL_MS must be at least 1000",
+        "POLL_INTERVAL_MS must be at least 1000 milliseconds, not '5'",
         "RUNNER_TOKEN_SECRET must be at least 32 bytes long",
         "GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not",
         "NOTIFY_TYPE must be channel-a or channel-b",
@@ -82,11 +79,128 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
+fn a_secret_that_can_be_guessed_is_refused() {
+    let flags = [
+        "--admin-access-code=1234567",
+        "--scm-webhook-secret=fifteen letters",
+        "--gap-fill-trigger-secret=x",
+        // Vendors make these themselves.
+        "--linear-webhook-secret=x",
+        "--jira-webhook-secret=x",
+    ];
+    assert_eq!(
+        read(&flags, &[]).unwrap_err().problems(),
+        [
+            "ADMIN_ACCESS_CODE must be at least 8 bytes long",
+            "SCM_WEBHOOK_SECRET must be at least 16 bytes long",
+            "GAP_FILL_TRIGGER_SECRET must be at least 16 bytes long",
+        ]
+    );
+    let long_enough = [
+        "--admin-access-code=12345678",
+        "--scm-webhook-secret=sixteen letters.",
+        "--gap-fill-trigger-secret=sixteen letters.",
+    ];
+    assert!(read(&long_enough, &[]).is_ok());
+}
+
+#[test]
+fn plain_http_beyond_this_machine_must_be_allowed() {
+    let far = [
+        "--linear-api-key=k",
+        "--linear-api-url=http://linear.example",
+        "--jira-site-url=http://jira.example",
+        "--jira-email=a@b.c",
+        "--jira-api-token=t",
+        "--jira-api-url=HTTP://jira.example/x",
+        "--github-token=t",
+        "--github-api-url=http://10.0.0.1/api/v3",
+        "--vm-api-url=http://[2001:db8::1]",
+        "--runner-callback-base-url=http://172.17.0.1:8080",
+        "--notify-webhook-url=http://chat.example/canary-path",
+    ];
+    let told = read(&far, &[]).unwrap_err();
+    let names = [
+        "LINEAR_API_URL",
+        "JIRA_SITE_URL",
+        "JIRA_API_URL",
+        "RUNNER_CALLBACK_BASE_URL",
+        "GITHUB_API_URL",
+        "VM_API_URL",
+        "NOTIFY_WEBHOOK_URL",
+    ];
+    let expected = names.map(|name| {
+        format!(
+            "{name} must be an https address: over plain http, whoever is on the way can read the \
+             credentials (ALLOW_PLAIN_HTTP=true allows it)"
+        )
+    });
+    assert_eq!(told.problems(), expected);
+    let allowed = [&far[..], &["--allow-plain-http=true"]].concat();
+    assert_eq!(read(&allowed, &[]).unwrap().notices.plain_http, names);
+
+    let near = [
+        "--runner-callback-base-url=http://127.0.0.1:8080",
+        "--vm-api-url=http://localhost",
+    ];
+    assert!(read(&near, &[]).unwrap().notices.plain_http.is_empty());
+    let told = read(&["--allow-plain-http=perhaps"], &[]).unwrap_err();
+    assert_eq!(
+        told.problems(),
+        ["ALLOW_PLAIN_HTTP must be true or false, not 'perhaps'"]
+    );
+}
+
+#[test]
+fn a_level_that_is_none_is_refused() {
+    for level in [
+        "loud",
+        "info,loud",
+        "agent_implement",
+        "agent_implement=loud",
+        "debug trace",
+    ] {
+        let told = read(&["--log-level", level], &[]).unwrap_err();
+        let start = "LOG_LEVEL must be error, warn, info, debug, trace, or a filter";
+        assert!(told.problems()[0].starts_with(start), "{level}: {told}");
+    }
+    for level in [
+        "warn",
+        "DEBUG",
+        "off",
+        "info,agent_implement=debug",
+        "info,[run{a,b}]=trace",
+    ] {
+        assert!(read(&["--log-level", level], &[]).is_ok(), "{level}");
+    }
+    assert_eq!(read(&["--log-level="], &[]).unwrap().log_level, "info");
+}
+
+#[test]
+fn what_is_wrong_is_left_out_and_the_rest_can_be_used() {
+    let line = [
+        "serve",
+        "--poll-interval-ms=5",
+        "--github-app-id=1",
+        "--github-app-private-key=no pem",
+        "--linear-api-key=k",
+        "--linear-api-url=nowhere",
+        "--jira-site-url=https://jira.example",
+        "--jira-email=a@b.c",
+        "--jira-api-token=t",
+    ];
+    let (config, values) = Config::usable(Line::parse_from(line).options, None);
+    assert_eq!(values.unwrap_err().problems().len(), 3);
+    assert!(config.github.is_none() && config.linear.is_none());
+    assert!(config.jira.is_some());
+}
+
+#[test]
 fn a_value_that_is_no_number_is_told_once() {
     let told = read(&["--poll-interval-ms=soon"], &[]).unwrap_err();
     assert_eq!(
         told.problems(),
-        ["POLL_INTERVAL_MS must be a number of milliseconds, not 'soon'"]
+        ["POLL_INTERVAL_MS must be at least 1000 milliseconds, not 'soon'"]
     );
 }
 
@@ -119,8 +233,8 @@ fn effective_values_hide_every_secret() {
         "--admin-access-code=topsecret",
         "--github-token=ghp_topsecret",
         "--linear-api-key=lin_topsecret",
-        "--scm-webhook-secret=hook_topsecret",
-        "--gap-fill-trigger-secret=gap_topsecret",
+        "--scm-webhook-secret=webhook_topsecret",
+        "--gap-fill-trigger-secret=gap_fill_topsecret",
         "--metrics-token=metrics_topsecret",
         "--secrets-key=topsecretAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
     ];
@@ -279,7 +393,10 @@ fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, value: &str| std::fs::write(dir.path().join(name), value).unwrap();
     put("ADMIN_ACCESS_CODE", "by its name\n");
-    put("agent-implement_SCM_WEBHOOK_SECRET", "of the folder\n");
+    put(
+        "agent-implement_SCM_WEBHOOK_SECRET",
+        "found in the folder\n",
+    );
     put("agent-implement_LINEAR_API_KEY", "not this one");
     put("agent-implement_HTTPS_PROXY", "http://us:proxy-word@proxy");
     let credentials = [("CREDENTIALS_DIRECTORY", dir.path().to_str().unwrap())];
@@ -288,7 +405,7 @@ fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
     let access_code = found(config.admin_access_code.as_ref());
     assert_eq!(access_code.as_deref(), Some("by its name"));
     let webhook_secret = found(config.scm_webhook_secret.as_ref());
-    assert_eq!(webhook_secret.as_deref(), Some("of the folder"));
+    assert_eq!(webhook_secret.as_deref(), Some("found in the folder"));
     let linear = config.linear.as_ref().map(Linear::secret);
     assert_eq!(found(linear).as_deref(), Some("given"));
     assert!(config.secrets().contains(&"proxy-word"));

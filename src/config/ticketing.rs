@@ -74,7 +74,7 @@ impl Check {
         };
         Some(Linear {
             credentials,
-            api_url: self.base("LINEAR_API_URL", given.linear_api_url.clone()),
+            api_url: self.base("LINEAR_API_URL", &given.linear_api_url),
         })
     }
 

@@ -7,10 +7,19 @@ const MAX_LENGTH: usize = 128;
 /// meant: more than one edit per three characters. Letter case does not count. Among equals the
 /// first wins.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    nearest_within(name, (name.chars().count() / 3).max(1), known)
+}
+
+/// As [`nearest`], with a limit on the edits.
+pub fn nearest_within<'k>(
+    name: &str,
+    most_edits: usize,
+    known: impl IntoIterator<Item = &'k str>,
+) -> Option<&'k str> {
     let name = folded(name)?;
     let candidates = known.into_iter().filter_map(|candidate| {
         let edits = edits(&name, &folded(candidate)?);
-        (edits <= (name.len() / 3).max(1)).then_some((edits, candidate))
+        (edits <= most_edits).then_some((edits, candidate))
     });
     let (_, found) = candidates.min_by_key(|(edits, _)| *edits)?;
     Some(found)

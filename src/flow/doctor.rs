@@ -2,6 +2,7 @@
 //! whether every project can run. Nothing is changed anywhere, and no message is sent.
 
 mod address;
+mod image;
 mod projects;
 
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::domain::time::Timestamp;
 use crate::store::{StoreResult, mappings};
 use crate::wire::{Client, Request, now_millis};
 
-use super::probe;
+use super::{plain_token, probe};
 
 /// How far may our clock be from a vendor's? The proof of a GitHub App is dated a minute back.
 const MOST_SKEW: Duration = Duration::from_secs(60);
@@ -47,7 +48,13 @@ pub async fn examine(app: &App, standing: Standing) -> StoreResult<Vec<Finding>>
                 .mend("Map a team to its repository: the panel's Projects, or POST /api/mappings."),
         );
     }
-    found.extend(projects::examine(app, &all).await?);
+    found.extend(plain_token::examine(app).await);
+    let projects = projects::examine(app, &all).await?;
+    let is_local =
+        |one: &Finding| one.check == "project-runner" && one.what == projects::IN_CONTAINERS;
+    let is_needed = projects.iter().any(is_local);
+    found.extend(image::examine(app, is_needed).await);
+    found.extend(projects);
     Ok(found)
 }
 
@@ -66,7 +73,17 @@ fn connection(check: probe::Check, standing: Standing) -> Finding {
         connection,
         finding,
     } = check;
-    let (name, why, remedy) = words(connection);
+    let (name, why, credentials) = words(connection);
+    let reached = finding
+        .is_unanswered
+        .then(|| address_of(connection))
+        .flatten();
+    let remedy = reached.map_or_else(|| credentials.to_owned(), |address| {
+        format!(
+            "See that {address} is right and that this machine reaches it (DNS, firewall, HTTPS_PROXY); the \
+             credential was not judged."
+        )
+    });
     let level = match (finding.condition, connection) {
         (Condition::Ok, _) => return Finding::ok(name, finding.detail),
         (Condition::Off, Connection::RepoHost) => Level::Error,
@@ -138,6 +155,21 @@ fn words(connection: Connection) -> (&'static str, &'static str, &'static str) {
             "The chat is told nothing for the moment.",
             "Wait; what is owed to the chat is kept.",
         ),
+    }
+}
+
+/// Where a vendor's address is set.
+fn address_of(connection: Connection) -> Option<&'static str> {
+    match connection {
+        Connection::TicketingA => Some("LINEAR_API_URL"),
+        Connection::TicketingB => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
+        Connection::RepoHost => Some("GITHUB_API_URL"),
+        Connection::VmSessions => Some("VM_API_URL"),
+        Connection::RunnerCallback
+        | Connection::GapFillTrigger
+        | Connection::Webhook
+        | Connection::LocalContainers
+        | Connection::Notifications => None,
     }
 }
 

@@ -12,6 +12,7 @@ use reqwest::Url;
 
 use crate::app::{App, Condition, Connection, Finding};
 use crate::chat::Chat;
+use crate::config::is_loopback;
 use crate::domain::issue::System;
 use crate::domain::machine::HostKind;
 use crate::domain::time::Timestamp;
@@ -93,7 +94,7 @@ impl Look {
 }
 
 async fn check(app: &App, connection: Connection) -> Check {
-    let Finding { condition, detail } = match look(app, connection) {
+    let finding = match look(app, connection) {
         Look::Known(finding) => finding,
         Look::Ask { quota, probe } => match limit(&quota) {
             Some(limited) => limited,
@@ -103,7 +104,10 @@ async fn check(app: &App, connection: Connection) -> Check {
             }
         },
     };
-    let finding = Finding::new(condition, app.redactor.redact(&detail));
+    let finding = Finding {
+        detail: app.redactor.redact(&finding.detail),
+        ..finding
+    };
     Check {
         connection,
         finding,
@@ -111,10 +115,7 @@ async fn check(app: &App, connection: Connection) -> Check {
 }
 
 async fn in_time(probe: BoxFuture<'static, Finding>) -> Finding {
-    let late = |_| {
-        let detail = format!("no answer within {} seconds", DEADLINE.as_secs());
-        Finding::new(Condition::Error, detail)
-    };
+    let late = |_| Finding::unanswered(format!("no answer within {} seconds", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, probe)
         .await
         .unwrap_or_else(late)
@@ -223,7 +224,8 @@ fn told(answer: Result<String, VendorError>) -> Finding {
     match answer {
         Ok(words) => Finding::new(Condition::Ok, words),
         Err(error) if error.is_limited() => Finding::new(Condition::Limited, error.to_string()),
-        Err(error) => Finding::new(Condition::Error, error.to_string()),
+        Err(error) if error.is_permanent() => Finding::new(Condition::Error, error.to_string()),
+        Err(error) => Finding::unanswered(error.to_string()),
     }
 }
 
@@ -315,19 +317,12 @@ fn stranger(base: &str, status: u16) -> String {
 fn reach(base: &str) -> &'static str {
     let url = Url::parse(base).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    let host = host.trim_matches(['[', ']']);
-    let near = match host.parse() {
-        Ok(IpAddr::V4(address)) => (
-            address.is_loopback(),
-            address.is_private() || address.is_link_local(),
-        ),
-        Ok(IpAddr::V6(address)) => (
-            address.is_loopback(),
-            address.is_unique_local() || address.is_unicast_link_local(),
-        ),
-        Err(_) => (host == "localhost" || host.ends_with(".localhost"), false),
+    let is_private = match host.trim_matches(['[', ']']).parse() {
+        Ok(IpAddr::V4(address)) => address.is_private() || address.is_link_local(),
+        Ok(IpAddr::V6(address)) => address.is_unique_local() || address.is_unicast_link_local(),
+        Err(_) => false,
     };
-    match near {
+    match (is_loopback(base), is_private) {
         (true, _) => ". It is an address of this machine: runs elsewhere cannot reach it.",
         (false, true) => ". It is a private address: runs outside of this network cannot reach it.",
         (false, false) => ".",

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::domain::job::{Job, JobKind};
 use crate::domain::report::{ProgressReport, Step};
 use crate::domain::session_event::SessionEvent;
+use crate::flow::plain_token;
 use crate::flow::report::{self, ReportError};
 use crate::flow::session;
 use crate::keys::run_token::{Audience, RunClaims};
@@ -145,7 +146,11 @@ async fn repo_token(app: &App, job: &Job) -> ApiResult {
         JobKind::Planning => RepoPurpose::Read,
         JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoPurpose::Change,
     };
-    let issued = github.repo_token(&job.repo, purpose).await.map_err(|error| {
+    let issue = async {
+        anyhow::ensure!(!plain_token::is_refused(app).await?, plain_token::REFUSED);
+        Ok::<_, anyhow::Error>(github.repo_token(&job.repo, purpose).await?)
+    };
+    let issued = issue.await.map_err(|error| {
         tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "A run got no repository token.");
         AdminFault::TokenFailed
     })?;

@@ -165,6 +165,20 @@ impl Docker {
         Ok(error.map_or(Ok(()), Err))
     }
 
+    /// The labels of an image that is there; none when it is not.
+    pub(super) async fn image_labels(&self, image: &str) -> Result<Option<Variables>, VendorError> {
+        let name: Vec<_> = image.split('/').map(url_encoded).collect();
+        let url = self.url(&format!("/images/{}/json", name.join("/")));
+        let request = Request::get("looking at the image", url).accept(404);
+        let answer = self.client.send(&request).await?;
+        if answer.status() == 404 {
+            return Ok(None);
+        }
+        let found: FoundImage = answer.json()?;
+        let labels = found.config.and_then(|config| config.labels);
+        Ok(Some(labels.unwrap_or_default()))
+    }
+
     pub(super) async fn list(&self, instance: &str) -> Result<Vec<Machine>, VendorError> {
         let filters = json!({"label": [Stamps::filter(instance)]}).to_string();
         let url = self.url(&format!(
@@ -335,6 +349,18 @@ fn unframed(log: &[u8]) -> String {
 #[cfg(any(test, fuzzing))]
 pub fn container_log(log: &[u8]) -> String {
     tail(&unframed(log))
+}
+
+#[derive(Deserialize)]
+struct FoundImage {
+    #[serde(rename = "Config")]
+    config: Option<ImageConfig>,
+}
+
+#[derive(Deserialize)]
+struct ImageConfig {
+    #[serde(rename = "Labels")]
+    labels: Option<Variables>,
 }
 
 #[derive(Deserialize)]

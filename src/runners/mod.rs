@@ -11,7 +11,7 @@ mod vm;
 use futures_util::future::join_all;
 
 use crate::domain::ids::JobId;
-use crate::domain::machine::{HostKind, Machine, MachineRef, MachineSpec};
+use crate::domain::machine::{HostKind, Machine, MachineRef, MachineSpec, Variables};
 use crate::wire::VendorError;
 
 pub use local::Docker;
@@ -141,6 +141,17 @@ impl Sessions {
     pub async fn list_all(&self) -> Vec<(HostKind, Result<Vec<Machine>, SessionError>)> {
         let looks = self.hosts().map(async |host| (host, self.list(host).await));
         join_all(looks).await
+    }
+
+    /// The labels of an image of the container engine; none when it is not there.
+    ///
+    /// # Errors
+    /// What the engine answered, or that there is none.
+    pub async fn image_labels(&self, image: &str) -> Result<Option<Variables>, SessionError> {
+        match self.at(HostKind::Local)? {
+            Host::Local(docker) => Ok(docker.image_labels(image).await?),
+            Host::Vm(_) => Err(SessionError::NotConfigured(HostKind::Local)),
+        }
     }
 
     /// One machine with everything the host knows of it; none when it is gone, or not ours.

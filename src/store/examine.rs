@@ -55,7 +55,7 @@ impl Fault {
             Fault::InUse => StoreError::InUse { path },
             Fault::Foreign => StoreError::Foreign { path },
             Fault::Damaged(cause) => StoreError::Damaged { path, cause },
-            Fault::Io(source) => StoreError::Open { path, source },
+            Fault::Io(cause) => StoreError::Open { path, cause },
         }
     }
 }

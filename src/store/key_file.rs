@@ -26,9 +26,9 @@ impl Store {
             return Ok(fresh);
         };
         let path = dir.join(KEY_FILE);
-        let failed = |source| StoreError::Open {
+        let failed = |cause| StoreError::Open {
             path: path.display().to_string(),
-            source,
+            cause,
         };
         if !path.try_exists().map_err(failed)? {
             if !self.read(secrets::all)?.is_empty() {

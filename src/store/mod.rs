@@ -81,11 +81,11 @@ pub type StoreResult<T> = Result<T, StoreError>;
 pub enum StoreError {
     #[error("the store: {0}")]
     Db(Box<redb::Error>),
-    #[error("the row {key} of the table {table} cannot be read: {source}")]
+    #[error("the row {key} of the table {table} cannot be read: {cause}")]
     Corrupt {
         table: &'static str,
         key: String,
-        source: serde_json::Error,
+        cause: serde_json::Error,
     },
     /// A commit failed. Whether its writes are on disk is unknown until the store is opened again.
     #[error(
@@ -100,8 +100,9 @@ pub enum StoreError {
         "the store was written by a newer version (schema {found}, this version knows {known}); install that version again"
     )]
     TooNew { found: u64, known: u64 },
-    #[error("opening the store {path}: {source}{}", remedy(source))]
-    Open { path: String, source: io::Error },
+    // Not a source: it would be printed twice.
+    #[error("opening the store {path}: {cause}{}", remedy(cause))]
+    Open { path: String, cause: io::Error },
     /// Its file is not what was written. It was left as it is.
     #[error(
         "the store {path} is damaged ({cause}) and was left as it is; restore a backup: agent-implement restore FILE --replace (which keeps the damaged file beside it)"
@@ -156,10 +157,7 @@ impl StoreError {
         };
         match *error {
             redb::Error::DatabaseAlreadyOpen => StoreError::InUse { path: shown },
-            redb::Error::Io(source) => StoreError::Open {
-                path: shown,
-                source,
-            },
+            redb::Error::Io(cause) => StoreError::Open { path: shown, cause },
             redb::Error::Corrupted(cause) => StoreError::Damaged { path: shown, cause },
             other => StoreError::Db(Box::new(other)),
         }
@@ -193,9 +191,9 @@ impl Store {
     /// The same, with a writer that dies where it is told to; for crash tests.
     pub fn open_to_crash(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
         let path = dir.join(FILE_NAME);
-        let failed = |source| StoreError::Open {
+        let failed = |cause| StoreError::Open {
             path: path.display().to_string(),
-            source,
+            cause,
         };
         std::fs::create_dir_all(dir).map_err(failed)?;
         if !path.try_exists().map_err(failed)? {
@@ -335,9 +333,9 @@ impl Store {
 /// process died could never be opened again. A link, not a move, so that of two processes that begin
 /// at once neither takes away what the other has opened.
 fn found(dir: &Path, path: &Path) -> StoreResult<()> {
-    let failed = |source| StoreError::Open {
+    let failed = |cause| StoreError::Open {
         path: path.display().to_string(),
-        source,
+        cause,
     };
     let fresh = dir.join(format!("{FILE_NAME}.{}.new", std::process::id()));
     match std::fs::remove_file(&fresh) {

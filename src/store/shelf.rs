@@ -219,7 +219,7 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         key: &K::SelfType<'_>,
         row: &T,
     ) -> StoreResult<Vec<u8>> {
-        serde_json::to_vec(row).map_err(|source| self.corrupt(format!("{key:?}"), source))
+        serde_json::to_vec(row).map_err(|cause| self.corrupt(format!("{key:?}"), cause))
     }
 
     /// Puts what [`Self::encode`] returned.
@@ -319,14 +319,14 @@ impl<K: KeyKind, V: Serialize + DeserializeOwned> Shelf<K, V> {
         json: &[u8],
         key: impl FnOnce() -> String,
     ) -> StoreResult<T> {
-        serde_json::from_slice(json).map_err(|source| self.corrupt(key(), source))
+        serde_json::from_slice(json).map_err(|cause| self.corrupt(key(), cause))
     }
 
-    fn corrupt(&self, key: String, source: serde_json::Error) -> StoreError {
+    fn corrupt(&self, key: String, cause: serde_json::Error) -> StoreError {
         StoreError::Corrupt {
             table: self.name,
             key,
-            source,
+            cause,
         }
     }
 }

@@ -445,7 +445,7 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
         told(&verify(dir.path(), &["--head", &head])),
         (Some(0), whole)
     );
-    let (code, said) = told(&verify(dir.path(), &["--head", "beef"]));
+    let (code, said) = told(&verify(dir.path(), &["--head", &"beef".repeat(16)]));
     assert!(code == Some(1) && said.contains("made anew"), "{said}");
 
     tamper(dir.path(), |table| {
@@ -484,9 +484,17 @@ async fn the_command_line_asks_the_service_that_runs() {
     assert_eq!(told(&verify(&data, &[])), (Some(0), whole.clone()));
     let older = entries[1]["hash"].as_str().unwrap();
     assert_eq!(told(&verify(&data, &["--head", older])).0, Some(0));
-    let (code, said) = told(&verify(&data, &["--head", "beef"]));
+    let (code, said) = told(&verify(&data, &["--head", &"beef".repeat(16)]));
     assert!(code == Some(1) && said.contains("made anew"), "{said}");
-    assert_eq!(verify(&data, &["--head", "no hash"]).status.code(), Some(1));
+    for head in ["no hash", "abc", ""] {
+        let refused = verify(&data, &["--head", head]);
+        let (code, said) = (
+            refused.status.code(),
+            String::from_utf8_lossy(&refused.stderr),
+        );
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("64 hexadecimal digits"), "{said}");
+    }
     service.kill();
 
     let restored = dir.path().join("restored");

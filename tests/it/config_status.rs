@@ -108,8 +108,11 @@ async fn strangers_are_told_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_works_is_ok_and_says_who_answered() {
     let flags = vec![
-        ("--scm-webhook-secret", "hook-secret".to_owned()),
-        ("--gap-fill-trigger-secret", "gap-secret".to_owned()),
+        ("--scm-webhook-secret", "the host's own secret".to_owned()),
+        (
+            "--gap-fill-trigger-secret",
+            "the trigger's own secret".to_owned(),
+        ),
     ];
     let world = world(flags, &[]).await;
     let status = world.admin(PATH).await;

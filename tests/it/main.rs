@@ -71,3 +71,4 @@ mod service;
 mod session_api;
 mod sessions;
 mod settings;
+mod start;

@@ -99,6 +99,7 @@ async fn vendors_are_reached_through_the_proxy_that_the_environment_names() {
             ("HTTP_PROXY", &through),
             ("ADMIN_ACCESS_CODE", ACCESS_CODE),
             ("LINEAR_API_URL", "http://linear.invalid"),
+            ("ALLOW_PLAIN_HTTP", "true"),
             ("LINEAR_API_KEY", "lin_api_key"),
         ],
     )

@@ -573,9 +573,13 @@ fn flags(town: &Town, address: &str, making: &Making) -> Vec<String> {
         ),
     ];
     let hosts = hosts.iter().filter(|_| making.hosts);
+    // What containers see is beyond loopback.
+    let far = [("--allow-plain-http", "true".to_owned())];
+    let far = far.iter().filter(|_| making.seen_from.is_some());
     let kept = usual
         .iter()
         .chain(hosts)
+        .chain(far)
         .filter(|(flag, _)| !making.without.contains(flag));
     kept.chain(&making.flags)
         .flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()])

@@ -21,7 +21,7 @@ use crate::app::{App, Pace, Setting};
 use crate::chat::ChatKind;
 use crate::config::{
     Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
-    LinearCredentials, LogFormat, Metrics, Notify, Outbound, Reaper, VmSessions,
+    LinearCredentials, LogFormat, Metrics, Notices, Notify, Outbound, Reaper, VmSessions,
 };
 use crate::crash::{CrashPlan, Visit};
 use crate::domain::ids::Repo;
@@ -254,6 +254,9 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         log_format: LogFormat::Text,
         log_level: "warn".to_owned(),
         log_keep_days: 14,
+        allow_plain_http: false,
+        allow_workflow_token: false,
+        notices: Notices::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Logs: to standard error and to daily files, never with a secret in them.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::JsonFields;
@@ -10,6 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use super::terminal::has_colours;
 use crate::clock::Clock;
 use crate::config::{Config, LogFormat};
 use crate::wire::Redactor;
@@ -76,7 +77,7 @@ pub fn start(
         redactor: redactor.clone(),
     };
     let to_stderr = tracing_subscriber::fmt::layer()
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(has_colours(&io::stderr()))
         .with_writer(redacted_stderr);
     let to_stderr = match config.log_format {
         LogFormat::Json => as_json(to_stderr).boxed(),

@@ -1,11 +1,10 @@
 //! Addresses whose looks already tell that they cannot work.
 
-use std::net::IpAddr;
-
 use reqwest::Url;
 
 use crate::app::App;
 use crate::chat::ChatKind;
+use crate::config::is_loopback;
 use crate::domain::checkup::Finding;
 
 /// What is wrong with the address that runs are given, before anybody is asked.
@@ -13,11 +12,11 @@ pub(super) fn callback(app: &App) -> Option<Finding> {
     let base = app.config.callback_base_url.as_ref()?;
     // Where the host of the runs is this machine too, as in a trial, its own address is right.
     let github = app.config.github.as_ref()?;
-    if is_near(&github.api_url) {
+    if is_loopback(&github.api_url) {
         return None;
     }
     let check = "callback-address";
-    if is_near(base) {
+    if is_loopback(base) {
         let what = format!("{base} leads to the machine that asks, and runs are on others");
         return Some(
             Finding::error(check, what)
@@ -59,7 +58,7 @@ pub(super) fn chat(app: &App) -> Option<Finding> {
                 .mend("Set NOTIFY_TYPE to channel-a for Slack or channel-b for Teams."),
         );
     }
-    let is_known = is_slack || is_teams || is_near(notify.url.expose());
+    let is_known = is_slack || is_teams || is_loopback(notify.url.expose());
     (!is_known).then(|| {
         Finding::warning(
             check,
@@ -68,38 +67,4 @@ pub(super) fn chat(app: &App) -> Option<Finding> {
         .because("Messages may be refused; nothing is posted to find out.")
         .mend("Compare it with the address that the chat shows for its incoming webhook.")
     })
-}
-
-/// Whether an address leads to the machine that asks.
-fn is_near(address: &str) -> bool {
-    let url = Url::parse(address).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(address) => address.is_loopback() || address.is_unspecified(),
-        Err(_) => host == "localhost" || host.ends_with(".localhost"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_leads_back_to_whoever_asks_is_near() {
-        for near in [
-            "http://127.0.0.1:8080",
-            "http://localhost",
-            "https://[::1]/x",
-            "http://0.0.0.0",
-        ] {
-            assert!(is_near(near), "{near}");
-        }
-        for far in [
-            "https://agents.example.com",
-            "http://192.168.1.4",
-            "nonsense",
-        ] {
-            assert!(!is_near(far), "{far}");
-        }
-    }
 }

@@ -11,7 +11,7 @@ use crate::domain::machine_size::MachineSize;
 use crate::domain::mapping::{Mapping, Provider, Ticketing};
 use crate::domain::runner_mode::{Placement, place};
 use crate::domain::stage::Stage;
-use crate::domain::templates::FileStatus;
+use crate::domain::templates::{FileStatus, SYNC_BRANCH};
 use crate::flow::template_status::{self, ProjectStatus};
 use crate::store::StoreResult;
 use crate::ticketing::{Account, Jira, Linear};
@@ -31,6 +31,9 @@ const RIGHTS: [(&str, &str); 8] = [
     ("statuses", "read"),
     ("metadata", "read"),
 ];
+
+/// What is found of a project whose runs need the local image.
+pub(super) const IN_CONTAINERS: &str = "its runs execute in containers of this machine";
 
 /// The secrets of a repository that hold a model key for its CI runs.
 const MODEL_SECRETS: [&str; 4] = [
@@ -60,7 +63,9 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Findi
         let own = templates
             .iter()
             .find(|one| one.mapping.team_key == mapping.team_key);
-        found.extend(own.and_then(workflows));
+        if let Some(own) = own {
+            found.push(workflows(app, own).await);
+        }
         found.extend(runner(app, mapping, place(mode, mapping, app.available())));
     }
     Ok(found)
@@ -135,7 +140,8 @@ fn lacking(field: &str, there: &BTreeSet<String>, wanted: &[&str]) -> Option<Fin
         .filter(|value| !there.contains(*value))
         .collect();
     (!missing.is_empty()).then(|| {
-        let what = format!("the field {field} lacks the option {}", missing.join(", "));
+        let options = if missing.len() == 1 { "option" } else { "options" };
+        let what = format!("the field {field} lacks the {options} {}", missing.join(", "));
         Finding::error("project-tickets", what)
             .because("A ticket cannot be moved to a stage, or assigned to a repository, that the field does not offer.")
             .mend("Add the options to the field, in every context that the project uses.")
@@ -151,8 +157,13 @@ async fn rights(app: &App, mapping: &Mapping) -> Option<Finding> {
             Finding::ok(check, format!("the App may do all that it needs on {repo}"))
         }
         Ok(Some(lacking)) => {
+            let permissions = if lacking.len() == 1 {
+                "permission"
+            } else {
+                "permissions"
+            };
             let what = format!(
-                "the App lacks the permission {} on {repo}",
+                "the App lacks the {permissions} {} on {repo}",
                 lacking.join(", ")
             );
             Finding::error(check, what)
@@ -197,15 +208,32 @@ async fn model_secret(app: &App, mapping: &Mapping) -> Option<Finding> {
     Some(found.of(mapping.team_key.as_str()))
 }
 
-fn workflows(project: &ProjectStatus) -> Option<Finding> {
+/// The address of the open pull request that syncs the workflows of a project, if there is one.
+async fn waiting_sync(app: &App, mapping: &Mapping) -> Option<String> {
+    let github = app.github.as_ref()?;
+    let open = github
+        .open_pull(&mapping.target(), SYNC_BRANCH)
+        .await
+        .ok()??;
+    (open.base_branch == mapping.default_branch).then_some(open.url)
+}
+
+async fn workflows(app: &App, project: &ProjectStatus) -> Finding {
     let check = "project-workflows";
-    let (why, mend) = (
-        "A dispatch needs the workflow files on the default branch, as this version writes them.",
-        format!(
+    let why =
+        "A dispatch needs the workflow files on the default branch, as this version writes them.";
+    let is_current = |(_, status): &(String, FileStatus)| *status == FileStatus::Current;
+    let waiting = match project.files.iter().all(is_current) {
+        true => None,
+        false => waiting_sync(app, &project.mapping).await,
+    };
+    let mend = match waiting {
+        Some(url) => format!("Merge the pull request that syncs them: {url}"),
+        None => format!(
             "Sync them: POST /api/mappings/{}/sync-workflows (the panel's Sync workflows), and merge its pull request.",
             project.mapping.team_key
         ),
-    );
+    };
     let finding = if let Some(error) = &project.error {
         Finding::error(check, error.clone()).because(why).mend(
             "See that branch and repository of the mapping are right and the App may read them.",
@@ -233,7 +261,7 @@ fn workflows(project: &ProjectStatus) -> Option<Finding> {
             (true, true) => Finding::ok(check, "its workflows are there and current"),
         }
     };
-    Some(finding.of(project.mapping.team_key.as_str()))
+    finding.of(project.mapping.team_key.as_str())
 }
 
 fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Vec<Finding> {
@@ -245,9 +273,9 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
                 .because("None of its tickets is dispatched; they wait as ineligible.")
                 .mend("Set what is missing, or let its runs execute elsewhere: POST /api/runner-mode, or the mapping's executionMode."),
         ),
-        Ok(Placement::Ci) => found.push(Finding::ok(check, "its runs execute in CI")),
+        Ok(Placement::Ci) => found.push(Finding::ok(check, word(Placement::Ci))),
         Ok(placement) => {
-            found.push(Finding::ok(check, format!("its runs execute in {}", word(placement))));
+            found.push(Finding::ok(check, word(placement)));
             if placement != Placement::Local {
                 found.extend(machine_size(mapping));
             }
@@ -274,9 +302,29 @@ fn machine_size(mapping: &Mapping) -> Option<Finding> {
 
 fn word(placement: Placement) -> &'static str {
     match placement {
-        Placement::Ci => "CI",
-        Placement::Vm => "virtual machines",
-        Placement::Local => "containers of this machine",
-        Placement::Shadow => "CI, and virtual machines beside it",
+        Placement::Ci => "its runs execute in CI",
+        Placement::Vm => "its runs execute in virtual machines",
+        Placement::Local => IN_CONTAINERS,
+        Placement::Shadow => "its runs execute in CI, and virtual machines beside it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_option_or_several_are_missing() {
+        let there = BTreeSet::from(["A".to_owned()]);
+        let what = |wanted: &[&str]| Some(lacking("Status", &there, wanted)?.what);
+        assert_eq!(what(&["A"]), None);
+        assert_eq!(
+            what(&["A", "B"]).as_deref(),
+            Some("the field Status lacks the option B")
+        );
+        assert_eq!(
+            what(&["B", "C"]).as_deref(),
+            Some("the field Status lacks the options B, C")
+        );
     }
 }

@@ -28,7 +28,11 @@ impl Call<'_> {
     pub fn user(&self) -> Answer {
         match &self.caller {
             Caller::Token(token) if token.permissions.is_none() => {
-                ok(json!({"login": token.login, "id": 1, "type": "User"}))
+                let user = ok(json!({"login": token.login, "id": 1, "type": "User"}));
+                match self.host.shelf.read(|model| model.token_scopes.clone()) {
+                    Some(scopes) => user.map(|reply| reply.header("x-oauth-scopes", scopes)),
+                    None => user,
+                }
             }
             _ => Err(refuse(403, "Resource not accessible by integration")),
         }

@@ -225,6 +225,12 @@ impl GitHub {
         self.inner.shelf.commit(edit);
     }
 
+    /// Makes the plain token a classic one with these scopes, separated by commas.
+    pub fn scope_token(&self, scopes: &str) {
+        let edit = |model: &mut model::Model| model.token_scopes = Some(scopes.to_owned());
+        self.inner.shelf.commit(edit);
+    }
+
     /// A token as an installation of the App would get it, for these repositories of one owner.
     pub fn mint_token(&self, owner: &str, repos: &[&str], permissions: &[(&str, &str)]) -> String {
         let permissions = permissions

@@ -16,6 +16,9 @@ pub(crate) struct Model {
     pub tokens: BTreeMap<String, Token>,
     /// Permissions that the App asks for and was not given.
     pub withheld: BTreeSet<String>,
+    /// The scopes of the plain token, as the host lists those of a classic one.
+    #[serde(default)]
+    pub token_scopes: Option<String>,
     pub last_id: u64,
 }
 

@@ -26,6 +26,8 @@ pub struct DockerEngine {
 struct Images {
     here: Vec<String>,
     registry: Vec<String>,
+    /// Those of `here` that were not made for runs.
+    foreign: Vec<String>,
 }
 
 impl DockerEngine {
@@ -33,6 +35,7 @@ impl DockerEngine {
         let images = Images {
             here: vec![IMAGE.to_owned()],
             registry: Vec::new(),
+            foreign: Vec::new(),
         };
         Ok(Self {
             yard: Arc::new(Yard::open(dir, "docker")?),
@@ -47,6 +50,13 @@ impl DockerEngine {
     /// An image that is not here yet and can be fetched.
     pub fn publish(&self, image: &str) {
         lock(&self.images).registry.push(image.to_owned());
+    }
+
+    /// An image that is here and was not made for runs.
+    pub fn add_foreign(&self, image: &str) {
+        let mut images = lock(&self.images);
+        images.here.push(image.to_owned());
+        images.foreign.push(image.to_owned());
     }
 
     /// Every container, whoever made it.
@@ -112,6 +122,7 @@ impl DockerEngine {
             ("GET", ["containers", "json"]) => self.list(request),
             ("POST", ["containers", "create"]) => self.create(request),
             ("POST", ["images", "create"]) => self.fetch(request),
+            ("GET", ["images", name @ .., "json"]) => self.image_json(&name.join("/")),
             (method, ["containers", id, rest @ ..]) => match self.yard.unit(id) {
                 Some(unit) => self.one(method, rest, &unit, request),
                 None => refused(404, &format!("No such container: {id}")),
@@ -219,6 +230,19 @@ impl DockerEngine {
         }
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         Reply::new(200, "application/json", lines)
+    }
+
+    fn image_json(&self, name: &str) -> Reply {
+        let images = lock(&self.images);
+        if !images.here.iter().any(|image| image == name) {
+            return refused(404, &format!("No such image: {name}"));
+        }
+        let labels = match images.foreign.iter().any(|image| image == name) {
+            true => json!({}),
+            false => json!({"agent_implement_runner": "1"}),
+        };
+        let body = json!({"Id": "sha256:0", "RepoTags": [name], "Config": {"Labels": labels}});
+        Reply::json(200, &body)
     }
 
     fn list(&self, request: &Request) -> Reply {

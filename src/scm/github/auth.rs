@@ -150,6 +150,30 @@ impl GitHub {
             .map(|(_, token)| token)
     }
 
+    /// The scopes of a plain token. None for an App, and for a token whose rights the host does not list:
+    /// a fine-grained one, or one of an installation.
+    ///
+    /// # Errors
+    /// What asking failed with.
+    pub async fn token_scopes(&self) -> Result<Option<Vec<String>>, VendorError> {
+        let Credentials::Token(token) = &self.inner.credentials else {
+            return Ok(None);
+        };
+        let request = Request::get("asking what the token may do", self.url("/user"));
+        let request = headers(request).bearer(token.expose());
+        match self.inner.wire.send(&request).await {
+            Ok(answer) => Ok(answer.header("x-oauth-scopes").map(|listed| {
+                let scopes = listed.split(',').map(str::trim);
+                scopes
+                    .filter(|scope| !scope.is_empty())
+                    .map(str::to_owned)
+                    .collect()
+            })),
+            Err(error) if error.status() == Some(403) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Which of these rights, each a permission and its level, the App was not given on a
     /// repository. None with a plain token, whose rights nobody tells. The token in use is dropped,
     /// because one has the rights of the moment it was made at.
