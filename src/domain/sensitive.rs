@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 pub use allow::{AllowList, AllowListError};
-pub use in_text::{OpenKey, secrets_in};
+pub use in_text::{MARK, OpenKey, judge_words, line_of, secrets_in, without};
 use rules::Kind;
 
 use super::comments::{GUARDRAIL_HEADING, is_visible};
@@ -70,15 +70,36 @@ pub enum Reason {
     Unreadable,
 }
 
+impl Reason {
+    /// The kind of secret, where it is one.
+    pub fn category(&self) -> Option<Category> {
+        match self {
+            Reason::Name(category) | Reason::Content(category, _) => Some(*category),
+            Reason::LinkOutside
+            | Reason::NestedRepository
+            | Reason::UnsafePath
+            | Reason::Unreadable => None,
+        }
+    }
+
+    /// What was found, without its category.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Reason::Name(_) => "file name",
+            Reason::Content(_, what) => what,
+            Reason::LinkOutside => "symbolic link that leaves the repository",
+            Reason::NestedRepository => "repository nested in the repository",
+            Reason::UnsafePath => "path that git refuses to store",
+            Reason::Unreadable => "file that could not be checked",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Name(category) => write!(f, "{} (file name)", category.as_str()),
-            Reason::Content(category, what) => write!(f, "{} ({what})", category.as_str()),
-            Reason::LinkOutside => f.write_str("symbolic link that leaves the repository"),
-            Reason::NestedRepository => f.write_str("repository nested in the repository"),
-            Reason::UnsafePath => f.write_str("path that git refuses to store"),
-            Reason::Unreadable => f.write_str("file that could not be checked"),
+        match self.category() {
+            Some(category) => write!(f, "{} ({})", category.as_str(), self.rule()),
+            None => f.write_str(self.rule()),
         }
     }
 }
@@ -211,9 +232,11 @@ pub fn guard_message(hits: &[Hit]) -> String {
     message
 }
 
-/// A path on one line, with its end: a name may hold anything but a slash and a zero byte, line
+/// A path on one line, with its end: a name may hold anything but a slash and a zero byte, secrets, line
 /// breaks and links included.
 fn shown(path: &str) -> String {
+    // Before it is cut: a part of a token has no shape any more.
+    let path = &without(path, &secrets_in(path));
     let surplus = path.chars().count().saturating_sub(MAX_PATH);
     let mut shown = String::from(if surplus > 0 { "…" } else { "" });
     for character in path.chars().skip(surplus) {

@@ -13,7 +13,7 @@ use crate::domain::job::{JobState, RunHandle, RunnerKind, Standing};
 use crate::domain::report::{ProgressReport, ResultReport, Step, Usage};
 use crate::domain::transition::{Activity, Event};
 use crate::store::{News, StoreError, jobs, patches, steps};
-use crate::wire::Redactor;
+use crate::wire::{Redactor, off_runtime};
 
 use super::commit::{self, Happened, Policy};
 use super::limit;
@@ -39,11 +39,17 @@ pub enum ReportError {
     Store(#[from] StoreError),
 }
 
-/// Takes the one result of a run.
-pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), ReportError> {
+/// Takes the one result of a run, which came in a body of this many bytes.
+pub async fn result(
+    app: &App,
+    job: &JobId,
+    report: ResultReport,
+    bytes: usize,
+) -> Result<(), ReportError> {
     app.crash.reach(CrashPoint::ResultReceived);
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
-    let report = redacted(&app.redactor, report);
+    let redactor = app.redactor.clone();
+    let report = off_runtime(bytes, move || redacted(&redactor, report)).await;
     let taken = app
         .store
         .write(move |tx| {
@@ -74,10 +80,21 @@ pub async fn result(app: &App, job: &JobId, report: ResultReport) -> Result<(), 
     Ok(())
 }
 
-/// Takes one step of a run. Steps are kept even when the job has ended.
-pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<(), ReportError> {
+/// Takes one step of a run, which came in a body of this many bytes. Steps are kept even when the job
+/// has ended.
+pub async fn progress(
+    app: &App,
+    job: &JobId,
+    report: ProgressReport,
+    bytes: usize,
+) -> Result<(), ReportError> {
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
-    let step = presentable(&app.redactor, report.step);
+    let (redactor, step, log) = (app.redactor.clone(), report.step, report.log);
+    let (step, log) = off_runtime(bytes, move || {
+        let log = log.map(|lines| redactor.redacted(lines));
+        (presentable(&redactor, step), log)
+    })
+    .await;
     let (run_id, usage, order) = (report.run_id, report.usage, app.store.next_order());
     let taken = app
         .store
@@ -101,8 +118,8 @@ pub async fn progress(app: &App, job: &JobId, report: ProgressReport) -> Result<
             Ok(Ok(()))
         })
         .await?;
-    if let (Ok(()), Some(lines)) = (&taken, report.log) {
-        app.tails.add(job, &app.redactor.redact(&lines));
+    if let (Ok(()), Some(lines)) = (&taken, log) {
+        app.tails.add(job, &lines);
         app.store.tell(News::Step(job.clone()));
     }
     app.crash.reach(CrashPoint::ProgressStored);

@@ -12,6 +12,7 @@ use crate::domain::session_event::SessionEvent;
 use crate::domain::transition::Event;
 use crate::keys::sha256_hex;
 use crate::store::{Rows, StoreResult, jobs, outbox, session_events};
+use crate::wire::off_runtime;
 
 use super::commit::{self, Happened, Policy};
 
@@ -32,7 +33,8 @@ pub async fn tell(
     let (nonce, identity) = (nonce.to_owned(), sha256_hex(&identity));
     let is_failure = matches!(event, SessionEvent::Error { .. });
     let (now, policy) = (app.now(), Policy::of(&app.config));
-    let sentence = app.redactor.redact(&event.sentence());
+    let (redactor, sentence) = (app.redactor.clone(), event.sentence());
+    let sentence = off_runtime(sentence.len(), move || redactor.redacted(sentence)).await;
     let told = app.store.write(move |tx| {
         let Some(job) = job_of(tx, &nonce)? else {
             return Ok(None);

@@ -58,6 +58,7 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
+    let bytes = body.len();
     let mut body = json(&body)
         .filter(Value::is_object)
         .ok_or(RunnerFault::InvalidBody)?;
@@ -67,13 +68,13 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
         usage: Usage::deserialize(&body["usage"]).ok(),
         log: body["log"].as_str().map(str::to_owned),
     };
-    report::progress(&app, &claims.job, report).await?;
+    report::progress(&app, &claims.job, report, bytes).await?;
     Ok(ok(&json!({"acknowledged": true})))
 }
 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
-    let body = json(&body).unwrap_or(Value::Null);
+    let (bytes, body) = (body.len(), json(&body).unwrap_or(Value::Null));
     let (report, warnings) = ResultReport::parse(&body).map_err(RunnerFault::Result)?;
     if report.phase != claims.phase {
         return Err(RunnerFault::PhaseMismatch.into());
@@ -82,7 +83,7 @@ async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     if opened && !names_its_work(&job, &report) {
         return Err(RunnerFault::MissingPrUrl.into());
     }
-    report::result(&app, &claims.job, report).await?;
+    report::result(&app, &claims.job, report, bytes).await?;
     Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
 }
 

@@ -107,6 +107,7 @@ async fn tell_status(body: Bytes, app: App) -> ApiResult {
 }
 
 async fn report_step(body: Bytes, app: App) -> ApiResult {
+    let bytes = body.len();
     let mut body = json(&body).ok_or(AdminFault::InvalidJson)?;
     let step = Step::parse(body.get_mut("step").map(Value::take));
     let nonce = nonce_of(&body)?;
@@ -120,7 +121,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
         usage: None,
         log: body["log"].as_str().map(str::to_owned),
     };
-    match report::progress(&app, &job.id, report).await {
+    match report::progress(&app, &job.id, report, bytes).await {
         Ok(()) => Ok(ok(&json!({"ok": true}))),
         Err(ReportError::Store(error)) => Err(not_stored(error)),
         Err(ReportError::UnknownJob | ReportError::AlreadyConsumed) => {

@@ -303,6 +303,14 @@ fn forget_tokens(path: &Path, event: &Value) {
     }
 }
 
+/// These variables of our own environment, for a child of a command at a shell.
+pub fn passed_on(names: &[&str]) -> ChildEnv {
+    let pairs = names
+        .iter()
+        .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+    ChildEnv::new(pairs)
+}
+
 /// The lines that tell CI to hide from its log the run's tokens, and whatever secret somebody wrote into
 /// the ticket: CI prints all inputs. Read from the event file, because a token in a step's `env` would
 /// be printed before it is masked.
@@ -321,9 +329,8 @@ pub fn mask_lines() -> Result<Vec<String>, EnvironmentError> {
         if TOKEN_INPUTS.contains(&name.as_str()) {
             secrets.push(text.to_owned());
         } else {
-            let found = secrets_in(text.as_bytes()).into_iter();
-            let bytes = found.map(|range| &text.as_bytes()[range]);
-            secrets.extend(bytes.map(|secret| String::from_utf8_lossy(secret).into_owned()));
+            let found = secrets_in(text).into_iter();
+            secrets.extend(found.map(|range| text[range].to_owned()));
         }
     }
     let lines = secrets.iter().flat_map(|secret| secret.lines());

@@ -17,7 +17,7 @@ use crate::domain::machine::{
     Exit, HostKind, Machine, MachineSpec, MachineState, Stage, Stamps, Variables,
 };
 use crate::domain::time::Timestamp;
-use crate::wire::{Client, Method, Request, Response, VendorError, url_encoded};
+use crate::wire::{Client, Method, Request, Response, VendorError, off_runtime, url_encoded};
 
 /// Whom the program runs as: nobody that the machine knows.
 const USER: &str = "1000:1000";
@@ -248,7 +248,11 @@ impl Docker {
         if answer.status() == 404 {
             return Ok(None);
         }
-        let log = tail(&answer.redacted(&unframed(answer.body())));
+        let bytes = answer.body().len();
+        let log = off_runtime(bytes, move || {
+            tail(&answer.redacted(&unframed(answer.body())))
+        })
+        .await;
         Ok((!log.is_empty()).then_some(log))
     }
 

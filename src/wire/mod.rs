@@ -20,6 +20,27 @@ pub use quota::{LONGEST_PAUSE, Quota};
 pub use redact::{RedactLines, Redactor};
 pub use request::{Method, Request, Response};
 
+/// Longest text, in bytes, that is worked on where it came in.
+const SMALL_TEXT: usize = 64 << 10;
+
+/// Works on texts of this many bytes; large ones on a thread of their own, so that no other request
+/// waits for them.
+pub async fn off_runtime<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes <= SMALL_TEXT {
+        return work();
+    }
+    let worked = tokio::task::spawn_blocking(work).await;
+    match worked.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime is shutting down, and ends this task as well.
+        Err(Err(_)) => std::future::pending().await,
+    }
+}
+
 /// Milliseconds since the Unix epoch by this machine's clock.
 pub fn now_millis() -> u64 {
     std::time::SystemTime::now()

@@ -1,7 +1,7 @@
 //! Taking secrets out of text before anybody sees it.
 //!
 //! Two nets: the exact values we know, in the encodings they travel in, and everything that the
-//! sensitive-file guard would block by its content ([`sensitive::secrets_in`]). A text goes through
+//! sensitive-file guard would block by its content ([`secrets_in`]). A text goes through
 //! [`Redactor::redact`]; lines that come one by one through [`RedactLines`], which knows of a private
 //! key that began in an earlier one.
 
@@ -12,10 +12,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 
 use super::url_encoded;
-use crate::domain::sensitive::{self, OpenKey};
-
-/// What stands where a secret stood.
-pub const MARK: &str = "[redacted]";
+use crate::domain::sensitive::{MARK, OpenKey, secrets_in, without};
 
 /// How often may a secret be escaped on its way into a line, and still be known?
 const NESTED: usize = 4;
@@ -74,14 +71,14 @@ impl Redactor {
 
     /// The text with every secret replaced by [`MARK`].
     pub fn redact(&self, text: &str) -> String {
-        replace(text, &self.spans(text))
+        without(text, &self.spans(text))
     }
 
     /// The same of a text that is given away, which is mostly the text itself.
     pub fn redacted(&self, text: String) -> String {
         match self.spans(&text) {
             spans if spans.is_empty() => text,
-            spans => replace(&text, &spans),
+            spans => without(&text, &spans),
         }
     }
 
@@ -109,11 +106,7 @@ impl Redactor {
 
     /// Where secrets stand, in order and without overlap.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let mut spans = sensitive::secrets_in(text.as_bytes());
-        for span in &mut spans {
-            // A rule of bytes may have stopped inside a character.
-            *span = text.floor_char_boundary(span.start)..text.ceil_char_boundary(span.end);
-        }
+        let mut spans = secrets_in(text);
         let known = self.known.iter().flat_map(|known| known.find_iter(text));
         spans.extend(known.map(|found| found.range()));
         spans.sort_by_key(|span| span.start);
@@ -148,18 +141,6 @@ impl RedactLines {
         }
         self.redactor.redact(line)
     }
-}
-
-fn replace(text: &str, spans: &[Range<usize>]) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut from = 0;
-    for span in spans {
-        clean.push_str(&text[from..span.start]);
-        clean.push_str(MARK);
-        from = span.end;
-    }
-    clean.push_str(&text[from..]);
-    clean
 }
 
 /// The lines of a value that has several: a log shows them one by one. The frame of a key is no secret.

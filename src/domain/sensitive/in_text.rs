@@ -4,13 +4,17 @@
 //! looser shapes: what is published by mistake cannot be taken back, and a cut or invented token that
 //! is hidden costs nothing. Everything is linear in the length of the text.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use super::contents;
 use super::rules::Kind;
+use super::{Reason, contents, magic};
+
+/// What stands where a secret stood.
+pub const MARK: &str = "[redacted]";
 
 /// Credentials by prefix, and of looser shape than a file would be blocked for. One expression each:
 /// a search for any of them would look for the end of one to the end of the text, and would do so
@@ -61,7 +65,59 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
 });
 
 /// Finds the secrets of a text, in order and without overlap.
-pub fn secrets_in(text: &[u8]) -> Vec<Range<usize>> {
+pub fn secrets_in(text: &str) -> Vec<Range<usize>> {
+    let mut found = secrets_in_bytes(text.as_bytes());
+    for range in &mut found {
+        // A rule of bytes may have stopped inside a character.
+        *range = text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
+    }
+    found
+}
+
+/// The text with [`MARK`] in the place of these ranges, which are in order and do not overlap.
+pub fn without(text: &str, ranges: &[Range<usize>]) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut from = 0;
+    for range in ranges {
+        clean.push_str(&text[from..range.start]);
+        clean.push_str(MARK);
+        from = range.end;
+    }
+    clean.push_str(&text[from..]);
+    clean
+}
+
+/// Judges a name or the target of a symbolic link as a content: whole, and each of its parts.
+pub fn judge_words(words: &str) -> Option<Reason> {
+    let parts = std::iter::once(words).chain(words.split('/'));
+    let mut found = parts.flat_map(|part| contents::scan("", part.as_bytes()));
+    let blocking = found.find(|finding| finding.rule.kind != Kind::Random)?;
+    Some(Reason::Content(blocking.rule.category, blocking.rule.what))
+}
+
+/// The line of the first secret that a file is judged by, counted from 1. None of a reason that no
+/// line has.
+pub fn line_of(path: &str, before: &[u8], after: &[u8], reason: &Reason) -> Option<usize> {
+    let Reason::Content(_, what) = reason else {
+        return None;
+    };
+    let (old, new) = (magic::as_text(before), magic::as_text(after));
+    let before = old.as_deref().unwrap_or(before);
+    let after = new.as_deref().unwrap_or(after);
+    let known: HashSet<&[u8]> = contents::scan(path, before)
+        .into_iter()
+        .map(|finding| finding.secret)
+        .collect();
+    let found = contents::scan(path, after).into_iter();
+    let mut of_rule = found.filter(|finding| finding.rule.what == *what);
+    let finding = of_rule.find(|finding| !known.contains(finding.secret))?;
+    let newlines = after[..finding.range.start]
+        .iter()
+        .filter(|byte| **byte == b'\n');
+    Some(newlines.count() + 1)
+}
+
+fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
     let shapes = &*SHAPES;
     let mut found = Vec::new();
     for finding in contents::scan("", text) {
@@ -208,7 +264,7 @@ mod tests {
     use super::*;
 
     fn hidden(text: &str) -> Vec<&str> {
-        let ranges = secrets_in(text.as_bytes());
+        let ranges = secrets_in(text);
         ranges.into_iter().map(|range| &text[range]).collect()
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::Repo;
 use crate::domain::time::Timestamp;
-use crate::wire::{ErrorKind, Request, VendorError};
+use crate::wire::{ErrorKind, Request, VendorError, off_runtime};
 
 use super::GitHub;
 use super::runs::COMPLETED;
@@ -68,9 +68,12 @@ impl GitHub {
         };
         let url = self.repo_url(repo, &format!("/actions/jobs/{}/logs", job.id));
         let request = Request::get("reading the job's log", url).redirect_without_authorization();
-        let log = self.send(repo, request).await.map(|log| log.text());
+        let log = self.send(repo, request).await;
         Ok(RunLog::Excerpt(match log {
-            Ok(log) => format!("{}\n\n{}", job.headline(), tail(&log)),
+            Ok(log) => {
+                let end = off_runtime(log.body().len(), move || tail(&log.text())).await;
+                format!("{}\n\n{end}", job.headline())
+            }
             Err(error) if error.status() == Some(404) && waited < LOG_WRITTEN_WITHIN => {
                 return Ok(RunLog::Unfinished);
             }
