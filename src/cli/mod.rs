@@ -6,6 +6,7 @@ mod backup;
 mod completions;
 mod demo;
 mod doctor;
+mod guard;
 mod logging;
 mod man;
 mod mask;
@@ -72,6 +73,8 @@ enum Command {
     Run(run::Arguments),
     /// What a workflow executes first of all: hide the run's tokens from its log.
     Mask,
+    /// Look for secrets as the guard of a run does, before anything is committed or pushed.
+    Guard(guard::Arguments),
     /// Check the record of who did what.
     Audit(audit::Arguments),
     /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
@@ -204,6 +207,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
         Command::Restore(arguments) => with_runtime(restore::restore(arguments)),
         Command::Run(arguments) => run::run(&arguments),
         Command::Mask => Ok(mask::mask()),
+        Command::Guard(arguments) => with_runtime(guard::guard(arguments)),
         Command::Audit(arguments) => with_runtime(audit::audit(arguments)),
         Command::Openapi => openapi::openapi(),
         Command::Completions(arguments) => completions::completions(&arguments),

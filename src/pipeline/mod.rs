@@ -30,6 +30,7 @@ mod prompts;
 mod pull_request;
 mod repo_config;
 mod run;
+pub mod scan;
 mod start;
 mod steps;
 mod strays;

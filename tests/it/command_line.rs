@@ -101,7 +101,16 @@ fn the_manual_is_readable_and_names_every_variable() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    for command in ["", "-serve", "-demo", "-openapi", "-completions", "-man"] {
+    for command in [
+        "",
+        "-serve",
+        "-demo",
+        "-guard",
+        "-guard-scan",
+        "-openapi",
+        "-completions",
+        "-man",
+    ] {
         let name = format!("agent-implement{command}.1");
         assert!(pages.contains(&name), "{pages:?}");
     }

@@ -185,3 +185,58 @@ async fn what_the_agent_committed_and_took_back_never_arrives() {
     }
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_as_a_name_or_as_the_target_of_a_link_blocks_the_push() {
+    let world = World::start().await;
+    let token = token();
+    let steps = [
+        Step::write(&format!("docs/{token}.md"), "fine\n"),
+        Step::write(&format!("{token}/deep/fine.txt"), "fine\n"),
+        Step::symlink("link", &format!("docs/{token}")),
+        Step::write("feature.txt", "done\n"),
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state.status(), "failed");
+    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
+    let what = "tokens and auth files (GitHub token)";
+    let expected = format!(
+        "🔒 Blocked by security guardrail\n\nPush blocked: 3 sensitive file(s) would be committed:\n\
+         - docs/[redacted]: {what}\n- [redacted]/deep/fine.txt: {what}\n- link: {what}"
+    );
+    assert_eq!(world.comments("ENG-1"), [expected]);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_only_renamed_is_not_new() {
+    let world = World::start().await;
+    let old = format!("const t = '{}';\n", token());
+    let files = [("config/old.ts", old.as_str()), ("sample.txt", "KEY=1\n")];
+    world.repo().commit("main", &files, "Seed").unwrap();
+    let renames = "mkdir lib && mv config/old.ts lib/new.ts && mv sample.txt .env";
+    world.script("ENG-1", Script::new().pass([Step::run(renames)]));
+    let changed =
+        "mv config/old.ts new.ts && echo more >>new.ts && mv sample.txt .env && echo B=2 >>.env";
+    world.script("ENG-2", Script::new().pass([Step::run(changed)]));
+    world.flag("ENG-1", "Move files");
+    world.flag("ENG-2", "Move and change files");
+
+    let job = world.ended("ENG-1").await;
+    assert_eq!(
+        job.state,
+        JobState::Completed,
+        "{:?}",
+        world.comments("ENG-1")
+    );
+    assert_eq!(world.repo().file_at(&job.branch, "lib/new.ts"), Some(old));
+    world.ended("ENG-2").await;
+    let comments = world.comments("ENG-2");
+    let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
+                    - .env: environment and config files (file name)\n\
+                    - new.ts: tokens and auth files (GitHub token)";
+    assert!(comments[0].ends_with(expected), "{comments:?}");
+    world.end().await;
+}

@@ -33,6 +33,7 @@ mod engine_model;
 mod follow_up;
 mod gap_fill;
 mod guard;
+mod guard_scan;
 mod guard_source;
 mod hostile;
 mod implementation;

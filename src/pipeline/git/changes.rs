@@ -1,6 +1,6 @@
 //! Reading what changed between two trees, from objects only: the work tree is not asked again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Git, GitError};
 use crate::pipeline::text;
@@ -8,11 +8,11 @@ use crate::pipeline::text;
 /// How many bytes of blobs do we hold at a time? Less than a captured child may say.
 const MAX_BATCH: u64 = 48 << 20;
 
-/// Larger blobs are read in windows.
-const MAX_BLOB: u64 = 24 << 20;
+/// Larger contents are read in windows.
+pub const MAX_BLOB: u64 = 24 << 20;
 
-/// How much of a large blob is looked at at once?
-const WINDOW: usize = 8 << 20;
+/// How much of a large content is looked at at once?
+pub const WINDOW: usize = 8 << 20;
 
 /// How many bytes of a patch do we look at? A report has room for far less.
 const MOST_OF_A_PATCH: usize = 64 << 20;
@@ -48,6 +48,8 @@ pub struct Change {
     pub path: String,
     pub before: Kind,
     pub after: Kind,
+    /// Whether a changed file had this very content before, under this name or another.
+    pub is_moved: bool,
     before_id: String,
     after_id: String,
 }
@@ -60,6 +62,8 @@ pub struct Contents<'a> {
     pub before: &'a [u8],
     /// None could be read.
     pub after: Option<&'a [u8]>,
+    /// Lines of the content before a window.
+    pub lines_before: usize,
 }
 
 /// Reads raw changes, their fields ended by zeroes. None when they are none.
@@ -76,9 +80,15 @@ fn read(raw: &[u8]) -> Option<Vec<Change>> {
             path: String::from_utf8_lossy(fields.next()?).into_owned(),
             before: Kind::of(before),
             after: Kind::of(after),
+            is_moved: false,
             before_id: before_id.to_owned(),
             after_id: after_id.to_owned(),
         });
+    }
+    let files = changes.iter().filter(|change| change.before == Kind::File);
+    let known: HashSet<String> = files.map(|change| change.before_id.clone()).collect();
+    for change in &mut changes {
+        change.is_moved = change.after == Kind::File && known.contains(&change.after_id);
     }
     Some(changes)
 }
@@ -139,6 +149,7 @@ impl Git {
                     change,
                     before: of(change.before, &change.before_id).unwrap_or_default(),
                     after: of(change.after, &change.after_id),
+                    lines_before: 0,
                 });
             }
             for change in batch.iter().filter(is_large) {
@@ -156,23 +167,25 @@ impl Git {
         look: &mut impl FnMut(Contents<'_>),
     ) -> Result<(), GitError> {
         let mut held: Vec<u8> = Vec::new();
-        let mut show = |held: &[u8]| {
+        let mut lines_before = 0;
+        let mut show = |held: &[u8], lines_before| {
             look(Contents {
                 change,
                 before: &[],
                 after: Some(held),
+                lines_before,
             });
         };
         let args = ["cat-file", "blob", change.after_id.as_str()];
         self.stream("git cat-file", args, |part| {
             held.extend_from_slice(part);
             if held.len() >= WINDOW {
-                show(&held);
-                held.drain(..held.len() - OVERLAP);
+                show(&held, lines_before);
+                lines_before += forget(&mut held);
             }
         })
         .await?;
-        show(&held);
+        show(&held, lines_before);
         Ok(())
     }
 
@@ -271,6 +284,13 @@ impl Git {
         self.stream("git diff-tree", args, take).await?;
         Ok(String::from_utf8_lossy(&begun).into_owned())
     }
+}
+
+/// Drops a window that was looked at, but for what the next one looks at again. Returns the lines that
+/// went.
+pub fn forget(window: &mut Vec<u8>) -> usize {
+    let gone = window.drain(..window.len().saturating_sub(OVERLAP));
+    gone.filter(|byte| *byte == b'\n').count()
 }
 
 /// The blobs of both sides, one to a line, each once.

@@ -10,6 +10,7 @@
 
 pub mod changes;
 pub mod import;
+pub mod local;
 pub mod remote;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -232,37 +233,21 @@ impl Git {
     }
 
     fn spec<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Spec {
-        let mut all: Vec<OsString> = vec!["--no-pager".into()];
-        for (flag, dir) in [("--git-dir=", &self.dir), ("--work-tree=", &self.tree)] {
+        let options = [("--git-dir=", &self.dir), ("--work-tree=", &self.tree)];
+        let options = options.map(|(flag, dir)| {
             let mut option = OsString::from(flag);
             option.push(dir);
-            all.push(option);
-        }
-        for setting in SETTINGS {
-            all.extend(["-c".into(), setting.into()]);
-        }
-        all.extend(args.into_iter().map(OsString::from));
+            option
+        });
         let protocols = match self.transport {
             Transport::Web => "https:http",
             Transport::LocalFiles => "file",
         };
-        Spec {
-            program: "git".into(),
-            args: all,
-            dir: self.tree.clone(),
-            env: self
-                .env
-                .clone()
-                .with("GIT_CONFIG_NOSYSTEM", "1")
-                .with("GIT_CONFIG_GLOBAL", "/dev/null")
-                .with("GIT_TERMINAL_PROMPT", "0")
-                .with("GIT_LFS_SKIP_SMUDGE", "1")
-                .with("GIT_NO_REPLACE_OBJECTS", "1")
-                .with("GIT_OPTIONAL_LOCKS", "0")
-                .with("GIT_LITERAL_PATHSPECS", "1")
-                .with("GIT_ALLOW_PROTOCOL", protocols),
-            input: Vec::new(),
-        }
+        let env = self.env.clone().with("GIT_ALLOW_PROTOCOL", protocols);
+        let args = options
+            .into_iter()
+            .chain(args.into_iter().map(OsString::from));
+        hardened(&self.tree, env, args)
     }
 
     async fn run<'a>(
@@ -324,19 +309,47 @@ impl Git {
     async fn finish(&self, action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
         self.seal()
             .map_err(|cause| GitError::Files { action, cause })?;
-        let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
-            .await
-            .map_err(|cause| GitError::Child { action, cause })?;
-        if captured.exit.success() {
-            return Ok(captured);
-        }
-        let said: Vec<String> = captured.stderr.lines().map(text::log_line).collect();
-        Err(GitError::Failed {
-            action,
-            code: captured.exit.code(),
-            said: text::cut(said.join("\n").trim(), MAX_SAID),
-        })
+        captured(action, spec).await
     }
+}
+
+/// A git command in a folder that obeys no configuration of the system or the user.
+fn hardened(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>) -> Spec {
+    let mut all: Vec<OsString> = vec!["--no-pager".into()];
+    for setting in SETTINGS {
+        all.extend(["-c".into(), setting.into()]);
+    }
+    all.extend(args);
+    Spec {
+        program: "git".into(),
+        args: all,
+        dir: dir.to_owned(),
+        env: env
+            .with("GIT_CONFIG_NOSYSTEM", "1")
+            .with("GIT_CONFIG_GLOBAL", "/dev/null")
+            .with("GIT_TERMINAL_PROMPT", "0")
+            .with("GIT_LFS_SKIP_SMUDGE", "1")
+            .with("GIT_NO_REPLACE_OBJECTS", "1")
+            .with("GIT_OPTIONAL_LOCKS", "0")
+            .with("GIT_LITERAL_PATHSPECS", "1"),
+        input: Vec::new(),
+    }
+}
+
+/// Runs a command to its end, and returns what it printed.
+async fn captured(action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
+    let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
+        .await
+        .map_err(|cause| GitError::Child { action, cause })?;
+    if captured.exit.success() {
+        return Ok(captured);
+    }
+    let said: Vec<String> = captured.stderr.lines().map(text::log_line).collect();
+    Err(GitError::Failed {
+        action,
+        code: captured.exit.code(),
+        said: text::cut(said.join("\n").trim(), MAX_SAID),
+    })
 }
 
 /// The single word that a command answered.

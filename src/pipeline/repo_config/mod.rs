@@ -9,7 +9,7 @@ mod settings;
 use serde::Deserialize;
 
 pub use crate::domain::reviewers::{NamedCheck, Reviewers};
-pub use settings::Settings;
+pub use settings::{FILE as SETTINGS_FILE, Settings};
 
 use super::git::{Git, GitError};
 use super::text;
