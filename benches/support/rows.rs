@@ -77,6 +77,7 @@ pub fn ended(number: usize) -> Job {
         resumes_at: None,
         failure_told: false,
         reported: true,
+        held: None,
     }
 }
 

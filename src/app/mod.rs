@@ -22,6 +22,7 @@ use crate::chat::Chat;
 use crate::clock::Clock;
 use crate::config::{self, Config, GitHubCredentials};
 use crate::crash::CrashPlan;
+use crate::domain::ids::Repo;
 use crate::domain::issue::System;
 use crate::domain::machine::HostKind;
 use crate::domain::runner_mode::{Available, RunnerMode};
@@ -269,6 +270,13 @@ impl App {
     pub fn runner_mode(&self, tx: &impl Rows) -> StoreResult<RunnerMode> {
         let stored = settings::runner_mode(tx)?;
         Ok(self.config.runner_mode.or(stored).unwrap_or_default())
+    }
+
+    /// Page of a pull request at the repository host.
+    pub fn pull_page(&self, repo: &Repo, number: u64) -> String {
+        let hosted = || "https://github.com".to_owned();
+        let server = self.github.as_ref().map_or_else(hosted, GitHub::server_url);
+        format!("{server}/{repo}/pull/{number}")
     }
 
     pub fn now(&self) -> Timestamp {

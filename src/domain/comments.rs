@@ -124,8 +124,8 @@ pub fn verify_failed(summary: &str) -> String {
     format!("Verification failed: {}", neutral(summary))
 }
 
-pub fn session_finished(pull: &PullRef) -> String {
-    format!("Finished. PR #{} opened: {}", pull.number, pull.url)
+pub fn session_finished(number: u64, url: &str) -> String {
+    format!("Finished. PR #{number} opened: {url}")
 }
 
 pub fn parked(failures: u32) -> String {

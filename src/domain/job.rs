@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::caps;
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, Phase};
-use super::report::{FailureCode, RunPhase, Usage};
+use super::report::{FailureCode, ResultReport, RunPhase, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
 
@@ -80,6 +80,18 @@ pub struct Job {
     /// Whether the run's own result was accepted; its token is spent then.
     #[serde(default)]
     pub reported: bool,
+    /// The accepted result, until the repository host has confirmed the pull request that it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Box<HeldResult>>,
+}
+
+/// Result of a run that is judged when its pull request has been looked up.
+///
+/// Stored: fields may be added with a default, never renamed without a migration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldResult {
+    pub report: ResultReport,
+    pub since: Timestamp,
 }
 
 /// What a step of a job may change in it, read by itself: steps are many, and change nothing mostly.
@@ -279,6 +291,12 @@ impl PullRef {
             url: url.to_owned(),
         })
     }
+
+    /// Whether `page` is its address; hosts ignore case.
+    pub fn is_at(&self, page: &str) -> bool {
+        let own = self.url.trim_end_matches('/');
+        own.eq_ignore_ascii_case(page.trim_end_matches('/'))
+    }
 }
 
 impl Job {
@@ -305,7 +323,7 @@ impl Job {
 
     /// The time budget that the run has used up by `now`, if it is still at work.
     pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {
-        let at_work = self.is_active() && self.run_ended_at.is_none();
+        let at_work = self.is_active() && self.run_ended_at.is_none() && self.held.is_none();
         let over = at_work && self.age(now) >= Some(self.time_budget());
         over.then(|| self.out_of_time())
     }
@@ -315,6 +333,12 @@ impl Job {
     pub fn is_long_over(&self, now: Timestamp) -> bool {
         self.run_ended_at
             .is_some_and(|ended_at| now.since(ended_at) >= caps::JUDGED_WITHIN)
+    }
+
+    /// Whether a report of its run may open a pull request for its ticket. Work on an open pull
+    /// request stays with that one; a plan and a shadow open none.
+    pub fn opens_pull(&self) -> bool {
+        self.kind == JobKind::Implementation && !self.shadow && self.pull.is_none()
     }
 
     /// What it is called when this job's time is used up.

@@ -104,11 +104,14 @@ impl SessionEvent {
         }
     }
 
-    /// The sentence on the ticket.
-    pub fn sentence(&self) -> String {
+    /// The sentence on the ticket. The address of a pull request is the host's own, by its number: what
+    /// a run reports may lead anywhere.
+    pub fn sentence(&self, page: impl Fn(u64) -> String) -> String {
         match self {
             SessionEvent::SetupComplete => comments::SESSION_READY.to_owned(),
-            SessionEvent::ImplementationComplete { pull } => comments::session_finished(pull),
+            SessionEvent::ImplementationComplete { pull } => {
+                comments::session_finished(pull.number, &page(pull.number))
+            }
             SessionEvent::VerifyRunning => comments::VERIFY_RUNNING.to_owned(),
             SessionEvent::VerifyPassed => comments::VERIFY_PASSED.to_owned(),
             SessionEvent::VerifyFailed { summary } => comments::verify_failed(summary),
@@ -132,7 +135,8 @@ mod tests {
 
     #[test]
     fn each_event_becomes_its_sentence_word_for_word() {
-        let url = "https://github.com/acme/shop/pull/7";
+        let page = |number: u64| format!("https://github.com/acme/shop/pull/{number}");
+        let url = page(7);
         let rows = [
             (
                 json!({"event": "setup_complete"}),
@@ -169,7 +173,7 @@ mod tests {
         ];
         for (body, sentence) in rows {
             let event = SessionEvent::parse(&body).unwrap();
-            assert_eq!(event.sentence(), sentence);
+            assert_eq!(event.sentence(page), sentence);
             assert_eq!(SessionEvent::parse(&event.to_body()), Ok(event));
         }
     }

@@ -70,11 +70,17 @@ pub fn happen_to(
         _ => None,
     };
     let by = match &event {
-        Event::StepReported | Event::ResultReported { .. } => Actor::run(),
+        Event::StepReported | Event::ResultReported { .. } | Event::ResultHeld { .. } => {
+            Actor::run()
+        }
         _ => Actor::service(),
     };
     // A result may be the first that is heard of a run, and is the last.
-    let is_result = matches!(event, Event::ResultReported { .. });
+    let is_result = !job.reported
+        && matches!(
+            event,
+            Event::ResultReported { .. } | Event::ResultHeld { .. }
+        );
     match transition::advance(&job, event, now) {
         Ok(next) => {
             store(tx, policy, &next, now)?;

@@ -287,6 +287,7 @@ pub(super) fn new_job(
         asked_at: None,
         resumes_at: None,
         reported: false,
+        held: None,
     }
 }
 

@@ -63,6 +63,7 @@ pub mod watch;
 mod act;
 mod image;
 mod notice;
+mod own_pull;
 mod pull_run;
 mod task;
 

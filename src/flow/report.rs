@@ -16,7 +16,7 @@ use crate::store::{News, StoreError, jobs, patches, steps};
 use crate::wire::{Redactor, off_runtime};
 
 use super::commit::{self, Happened, Policy};
-use super::limit;
+use super::{limit, own_pull};
 
 /// Most bytes of a step's outputs; what is over is cut, with a mark. With its other texts at their
 /// longest, a step stays below 64 KiB.
@@ -39,13 +39,18 @@ pub enum ReportError {
     Store(#[from] StoreError),
 }
 
-/// Takes the one result of a run, which came in a body of this many bytes.
+/// Takes the one result of a run, which came in a body of this many bytes, and answers what in it does
+/// not count.
+///
+/// A pull request that it names counts when the host has confirmed it. That is asked after the commit
+/// that takes the result: while the host does not answer, the job waits, and
+/// [`watch`](super::watch) asks again.
 pub async fn result(
     app: &App,
     job: &JobId,
     report: ResultReport,
     bytes: usize,
-) -> Result<(), ReportError> {
+) -> Result<Vec<String>, ReportError> {
     app.crash.reach(CrashPoint::ResultReceived);
     let (id, now, policy) = (job.clone(), app.now(), Policy::of(&app.config));
     let redactor = app.redactor.clone();
@@ -60,8 +65,16 @@ pub async fn result(
                 return Ok(Err(ReportError::AlreadyConsumed));
             }
             let report = limit::weigh(tx, &job, report.clone(), now)?;
-            let event = Event::ResultReported {
-                report: report.clone(),
+            let event = match job.opens_pull() && report.pr_url.is_some() {
+                true => Event::ResultHeld {
+                    report: ResultReport {
+                        patch: None,
+                        ..report.clone()
+                    },
+                },
+                false => Event::ResultReported {
+                    report: report.clone(),
+                },
             };
             let happened = commit::happen(tx, policy, &id, event, now)?;
             if let Happened::Refused(job, _) = &happened {
@@ -77,7 +90,10 @@ pub async fn result(
     tracing::info!(job_id = %job, "The run reported its result.");
     commit::tell(&happened, now);
     app.crash.reach(CrashPoint::ResultStored);
-    Ok(())
+    match happened {
+        Happened::Advanced(job) => Ok(own_pull::settle(app, &job).await?),
+        Happened::Refused(..) | Happened::NoSuchJob => Ok(Vec::new()),
+    }
 }
 
 /// Takes one step of a run, which came in a body of this many bytes. Steps are kept even when the job

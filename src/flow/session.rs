@@ -31,9 +31,14 @@ pub async fn tell(
     identity: String,
 ) -> StoreResult<bool> {
     let (nonce, identity) = (nonce.to_owned(), sha256_hex(&identity));
+    let name = event.name();
     let is_failure = matches!(event, SessionEvent::Error { .. });
     let (now, policy) = (app.now(), Policy::of(&app.config));
-    let (redactor, sentence) = (app.redactor.clone(), event.sentence());
+    let Some(job) = app.store.read(|tx| job_of(tx, &nonce))? else {
+        return Ok(false);
+    };
+    let sentence = event.sentence(|number| app.pull_page(&job.repo, number));
+    let redactor = app.redactor.clone();
     let sentence = off_runtime(sentence.len(), move || redactor.redacted(sentence)).await;
     let told = app.store.write(move |tx| {
         let Some(job) = job_of(tx, &nonce)? else {
@@ -59,7 +64,7 @@ pub async fn tell(
     });
     let told = told.await?;
     if let Some(job) = &told {
-        tracing::info!(job_id = %job, event = event.name(), "The session told how far it is.");
+        tracing::info!(job_id = %job, event = name, "The session told how far it is.");
     }
     Ok(told.is_some())
 }

@@ -23,6 +23,7 @@ use crate::store::{StoreResult, jobs};
 use crate::wire::VendorError;
 
 use super::commit::{self, Policy};
+use super::own_pull;
 
 mod machines;
 
@@ -31,7 +32,12 @@ pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Looks once at every job that is under way.
 pub async fn once(app: &App) -> StoreResult<()> {
-    let mut active = app.store.read(jobs::active)?;
+    let active = app.store.read(jobs::active)?;
+    let (held, mut active): (Vec<Job>, Vec<Job>) =
+        active.into_iter().partition(|job| job.held.is_some());
+    let asked = held.iter().map(|job| own_pull::settle(app, job));
+    let settled: StoreResult<Vec<_>> = join_all(asked).await.into_iter().collect();
+    settled?;
     active.retain(|job| job.state != JobState::Unknown);
     if let Some(github) = &app.github {
         let mut by_repo: BTreeMap<&Repo, Vec<&Job>> = BTreeMap::new();
@@ -176,7 +182,7 @@ fn left_behind(pull: Pull) -> (PullRef, Draft) {
     (PullRef { number, url }, draft)
 }
 
-async fn happen(app: &App, job: &Job, event: Event) -> StoreResult<()> {
+pub(super) async fn happen(app: &App, job: &Job, event: Event) -> StoreResult<()> {
     let (id, policy, now) = (job.id.clone(), Policy::of(&app.config), app.now());
     let happened = app
         .store

@@ -75,7 +75,7 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
     let (bytes, body) = (body.len(), json(&body).unwrap_or(Value::Null));
-    let (report, warnings) = ResultReport::parse(&body).map_err(RunnerFault::Result)?;
+    let (report, mut warnings) = ResultReport::parse(&body).map_err(RunnerFault::Result)?;
     if report.phase != claims.phase {
         return Err(RunnerFault::PhaseMismatch.into());
     }
@@ -83,7 +83,7 @@ async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     if opened && !names_its_work(&job, &report) {
         return Err(RunnerFault::MissingPrUrl.into());
     }
-    report::result(&app, &claims.job, report, bytes).await?;
+    warnings.extend(report::result(&app, &claims.job, report, bytes).await?);
     Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
 }
 

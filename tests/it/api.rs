@@ -239,6 +239,7 @@ pub fn job(id: &str, kind: JobKind) -> Job {
         asked_at: None,
         resumes_at: None,
         reported: false,
+        held: None,
     }
 }
 

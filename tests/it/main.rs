@@ -43,6 +43,7 @@ mod mappings_at_work;
 mod model_limit;
 mod outages;
 mod outbox;
+mod own_pull;
 mod panel;
 mod planning;
 mod poll_requests;

@@ -197,9 +197,11 @@ async fn every_bad_request_is_told_apart() {
 async fn an_event_is_one_comment_however_often_it_is_told() {
     let server = server().await;
     let url = "https://github.com/acme/shop/pull/7";
+    // Whatever address it tells, the one on the ticket is the host's own.
+    let told = "https://evil.example/acme/shop/pull/7";
     let events = [
         json!({"event": "setup_complete"}),
-        json!({"event": "implementation_complete", "prNumber": 7, "prUrl": url}),
+        json!({"event": "implementation_complete", "prNumber": 7, "prUrl": told}),
         json!({"event": "verify_running", "id": "1"}),
         json!({"event": "verify_failed", "id": "2", "summary": "2 tests @all"}),
         json!({"event": "verify_running", "id": "3"}),

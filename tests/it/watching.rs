@@ -61,6 +61,13 @@ impl World {
         .await;
     }
 
+    /// Opens the pull request of the job's branch.
+    fn open_pull(&self) -> u64 {
+        let branch = self.job().branch;
+        self.repo()
+            .open_pull(&branch, "agent", "Add the feature", "")
+    }
+
     /// Posts a result with the job's own token and answers the status.
     async fn report(&self, mut result: Value) -> u16 {
         let (job, tokens) = (self.job(), self.app.run_tokens.as_ref().unwrap());
@@ -349,13 +356,14 @@ async fn the_report_is_the_truth_when_it_comes_within_the_grace() {
     world.turn().await;
     world.wait(GRACE - SECOND);
     world.turn().await;
-    let url = world.repo().pull_url(7);
+    let number = world.open_pull();
+    let url = world.repo().pull_url(number);
     let done = json!({"outcome": "success", "prUrl": url});
     assert_eq!(world.report(done.clone()).await, 200);
     assert_eq!(world.job().state, JobState::Completed);
     assert_eq!(
         world.comments("ENG-1"),
-        [format!("Pull request opened: [#7]({url})")]
+        [format!("Pull request opened: [#{number}]({url})")]
     );
     assert_eq!(world.report(done).await, 409);
     world.wait(10 * MINUTE);
@@ -387,7 +395,8 @@ async fn what_the_review_did_not_approve_is_told_with_the_log() {
     let world = flagged_with_workflow("exit 1").await;
     world.turn().await;
     world.until_run_is("completed").await;
-    let url = world.repo().pull_url(7);
+    let number = world.open_pull();
+    let url = world.repo().pull_url(number);
     let unapproved = json!({
         "outcome": "failure", "prUrl": url, "failureCode": "REVIEW_UNAPPROVED",
         "unresolved": ["a race between two writers"],
@@ -397,7 +406,7 @@ async fn what_the_review_did_not_approve_is_told_with_the_log() {
     let [opened, unresolved, log] = &world.comments("ENG-1")[..] else {
         panic!("{:?}", world.comments("ENG-1"))
     };
-    assert_eq!(*opened, format!("Pull request opened: [#7]({url})"));
+    assert_eq!(*opened, format!("Pull request opened: [#{number}]({url})"));
     assert_eq!(
         unresolved,
         "The pull request stays a draft: its review left blocking findings open.\n\n- a race between two writers"

@@ -273,6 +273,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         finished_at,
         usage: None,
         reported: false,
+        held: None,
         nonce_hash: None,
         failure_told: false,
         machine_gone_at: None,

@@ -20,10 +20,7 @@ pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Times
             review_fail(job, Vec::new(), now)
         }
         ("success", JobKind::Implementation) if job.pull.is_some() => complete(job, now),
-        ("success", JobKind::Implementation) => {
-            let without = silent("the run ended without opening a pull request".to_owned());
-            fail(job, without.labelled(LogLabel::PrNotFound), now)
-        }
+        ("success", JobKind::Implementation) => without_pull(job, None, now),
         ("success", JobKind::Planning) => fail(
             job,
             silent("the run ended without reporting a plan".to_owned()),
@@ -44,6 +41,13 @@ pub(super) fn judge(job: Job, conclusion: &str, draft: Option<Draft>, now: Times
             fail(job, silent(format!("{told} and reported no result")), now)
         }
     }
+}
+
+/// A run that did well and left no pull request of its own.
+pub(super) fn without_pull(job: Job, why: Option<String>, now: Timestamp) -> Next {
+    let why = why.unwrap_or_else(|| "the run ended without opening a pull request".to_owned());
+    let ending = Ending::failure(None, why).labelled(LogLabel::PrNotFound);
+    fail(job, ending, now)
 }
 
 pub(super) fn complete(job: Job, now: Timestamp) -> Next {

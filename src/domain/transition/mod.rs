@@ -27,13 +27,16 @@ use super::caps;
 use super::comments;
 use super::effect::{Draft, Effect};
 use super::issue::Phase;
-use super::job::{Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
+use super::job::{
+    HeldResult, Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
+};
 use super::report::{FailureCode, Outcome, ResultReport};
 use super::stage::Stage;
 use super::time::Timestamp;
 
 use ending::{
     Ending, cancel, complete, destroy_machine, end_run, fail, judge, pause, review_fail, time_out,
+    without_pull,
 };
 
 /// Something that happened to a job's run.
@@ -51,8 +54,10 @@ pub enum Event {
     RunSeen { run: RunHandle, activity: Activity },
     /// The run reported a step.
     StepReported,
-    /// The run reported its result.
+    /// The run reported its result. The pull request that it names has been confirmed at the host.
     ResultReported { report: ResultReport },
+    /// The run reported its result, and the pull request that it names is still to be looked up.
+    ResultHeld { report: ResultReport },
     /// The runner says that the run is over. Its pull request was looked for, if it is time to.
     RunEnded {
         run: RunHandle,
@@ -145,6 +150,9 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
         // The most frequent of all, and nothing follows from it.
         return Err(Refusal::NothingNew);
     }
+    if job.held.is_some() && !may_come_before_confirmation(&event) {
+        return Err(Refusal::NothingNew);
+    }
     let mut job = job.clone();
     match event {
         Event::Started { run } => started(job, run, now),
@@ -166,6 +174,7 @@ pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal>
         Event::RunSeen { run, activity } => run_seen(job, run, activity, now),
         Event::StepReported => Ok(run(job, now)),
         Event::ResultReported { report } => Ok(report_result(job, report, now)),
+        Event::ResultHeld { report } => Ok(hold_result(job, report, now)),
         Event::RunEnded {
             run,
             conclusion,
@@ -314,7 +323,30 @@ fn run(job: Job, now: Timestamp) -> Next {
     next
 }
 
-fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
+/// A held result is the outcome, whatever the run or its host does meanwhile. People may still end
+/// the job.
+fn may_come_before_confirmation(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ResultReported { .. }
+            | Event::Started { .. }
+            | Event::RunSeen { .. }
+            | Event::Destroyed { .. }
+            | Event::IssueClosed
+    )
+}
+
+/// Keeps the result until its pull request has been looked up.
+fn hold_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
+    let mut job = reported(job, &report);
+    job.held = Some(Box::new(HeldResult { report, since: now }));
+    Next {
+        job,
+        owed: Owed::default(),
+    }
+}
+
+fn reported(mut job: Job, report: &ResultReport) -> Job {
     job.reported = true;
     job.usage = report.usage.or(job.usage);
     if let (None, RunnerKind::Ci, Some(id)) = (&job.run, job.runner, report.run_id) {
@@ -323,10 +355,16 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
             url: String::new(),
         });
     }
-    // Work on an open pull request stays with that one, whatever its run says.
-    job.pull = job
-        .pull
-        .or_else(|| report.pr_url.as_deref().and_then(PullRef::from_url));
+    job
+}
+
+fn report_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
+    let mut job = reported(job, &report);
+    job.held = None;
+    if job.opens_pull() {
+        job.pull = report.pr_url.as_deref().and_then(PullRef::from_url);
+    }
+    let is_without_pull = job.opens_pull();
     let said = if job.shadow {
         Vec::new()
     } else {
@@ -337,6 +375,7 @@ fn report_result(mut job: Job, report: ResultReport, now: Timestamp) -> Next {
         && job.kind != JobKind::Planning;
     let is_open = !report.unresolved.is_empty();
     let mut next = match report.outcome {
+        Outcome::Success if is_without_pull => without_pull(job, report.failure_reason, now),
         // A plan has no review.
         Outcome::Success if is_open && job.kind != JobKind::Planning => {
             review_fail(job, report.unresolved, now)

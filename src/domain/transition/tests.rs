@@ -51,6 +51,7 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         asked_at: None,
         resumes_at: None,
         reported: false,
+        held: None,
     }
 }
 

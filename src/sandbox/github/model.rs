@@ -54,6 +54,9 @@ pub(crate) struct Pull {
     pub title: String,
     pub body: String,
     pub head: String,
+    /// Owner of the fork that the branch is in.
+    #[serde(default)]
+    pub fork: Option<String>,
     pub base: String,
     /// Head commit as last seen; the branch itself decides while it exists.
     pub head_sha: String,
@@ -64,6 +67,13 @@ pub(crate) struct Pull {
     pub at: i64,
     pub updated: i64,
     pub closed: Option<i64>,
+}
+
+impl Pull {
+    /// Its branch as the host writes it, in a repository of this owner.
+    pub fn label(&self, owner: &str) -> String {
+        format!("{}:{}", self.fork.as_deref().unwrap_or(owner), self.head)
+    }
 }
 
 #[derive(Clone, Serialize, Deserialize)]

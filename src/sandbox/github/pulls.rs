@@ -131,7 +131,7 @@ impl Call<'_> {
                 .filter(|pull| state == "all" || pull.open == (state == "open"))
                 .filter(|pull| base.as_ref().is_none_or(|base| *base == pull.base))
                 .filter(|pull| {
-                    let label = format!("{}:{}", repo.owner, pull.head);
+                    let label = pull.label(&repo.owner);
                     head.as_ref()
                         .is_none_or(|head| head.eq_ignore_ascii_case(&label))
                 })
@@ -184,6 +184,7 @@ impl Call<'_> {
                 title,
                 body: self.text("body").unwrap_or_default().to_owned(),
                 head,
+                fork: None,
                 base,
                 head_sha,
                 author,

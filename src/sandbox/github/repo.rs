@@ -297,6 +297,7 @@ impl Repo {
                 title: title.to_owned(),
                 body: body.to_owned(),
                 head: head.to_owned(),
+                fork: None,
                 base: repo.default_branch.clone(),
                 head_sha: git.branch(head).unwrap_or_default(),
                 author: author.to_owned(),
@@ -375,6 +376,15 @@ impl Repo {
         self.git()
             .text(&["update-ref", "-d", &format!("refs/heads/{branch}")])
             .map(drop)
+    }
+
+    /// Moves the branch of a pull request to somebody's fork.
+    pub fn fork_pull(&self, number: u64, owner: &str) {
+        self.edit(|model| {
+            let pulls = &mut model.repo(&self.owner, &self.name).pulls;
+            let pull = pulls.iter_mut().find(|pull| pull.number == number);
+            pull.expect("a pull request").fork = Some(owner.to_owned());
+        });
     }
 
     /// A file's text on a branch.

@@ -71,6 +71,13 @@ impl Inner {
             "merge_commit_sha": pull.merged.as_ref().map(|m| m.sha.clone()),
             "author_association": "CONTRIBUTOR",
         });
+        if let Some(owner) = &pull.fork {
+            shape["head"]["label"] = json!(pull.label(&repo.owner));
+            shape["head"]["user"] = user(owner);
+            shape["head"]["repo"]["full_name"] = json!(format!("{owner}/{}", repo.name));
+            shape["head"]["repo"]["owner"]["login"] = json!(owner);
+            shape["head"]["repo"]["fork"] = json!(true);
+        }
         if full && let Value::Object(map) = &mut shape {
             let changes = git
                 .merge_base(&base_sha, &pull.head_sha)

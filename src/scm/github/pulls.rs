@@ -28,6 +28,8 @@ pub struct Pull {
     /// Its name in the GraphQL interface.
     pub node_id: String,
     pub head_branch: String,
+    /// Whether its branch is in the repository itself, not in a fork.
+    pub is_from_own_repo: bool,
     pub head_sha: String,
     pub base_branch: String,
     pub state: PullState,
@@ -244,6 +246,14 @@ struct Branch {
     #[serde(rename = "ref")]
     branch: String,
     sha: String,
+    /// None of a fork that was deleted.
+    #[serde(default)]
+    repo: Option<Named>,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Named {
+    full_name: String,
 }
 
 impl WirePull {
@@ -260,6 +270,7 @@ impl WirePull {
             title: self.title,
             body: self.body.unwrap_or_default(),
             node_id: self.node_id,
+            is_from_own_repo: self.head.repo == self.base.repo,
             head_branch: self.head.branch,
             head_sha: self.head.sha,
             base_branch: self.base.branch,
