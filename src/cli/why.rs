@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::domain::decision::{Decision, Outcome, Reason, advice};
 use crate::domain::ids::IssueKey;
 use crate::http;
@@ -19,6 +20,9 @@ const WAITS: u8 = 3;
 
 /// Exit code of an issue that was never seen.
 const UNKNOWN: u8 = 4;
+
+/// Exit code of an issue whose last run failed.
+const FAILED: u8 = 5;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -35,7 +39,7 @@ pub struct Arguments {
 
 const HELP: &str = "\
 Exit codes: 0 the issue was dispatched, is worked on or is done; 3 it waits; 4 it was never seen flagged; \
-1 nobody could be asked; 2 the command line is wrong.
+5 its last run failed, at most 7 days ago; 1 nobody could be asked; 2 the command line is wrong.
 
 Works while the service runs (over DATA_DIR/control.sock, as its user or root) and while it is stopped.";
 
@@ -54,13 +58,10 @@ pub async fn why(arguments: Arguments) -> anyhow::Result<ExitCode> {
     } else {
         print!("{told}");
     }
-    let waits = told
-        .decision
-        .is_some_and(|decision| decision.outcome == Outcome::Waiting);
-    Ok(if waits {
-        ExitCode::from(WAITS)
-    } else {
-        ExitCode::SUCCESS
+    Ok(match told.decision.map(|decision| decision.outcome) {
+        Some(Outcome::Waiting) => ExitCode::from(WAITS),
+        Some(Outcome::Failed) => ExitCode::from(FAILED),
+        Some(Outcome::Dispatched | Outcome::InProgress | Outcome::Done) | None => ExitCode::SUCCESS,
     })
 }
 
@@ -72,7 +73,8 @@ async fn ask(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
             service.get(&path).await?
         }
         Reached::Stopped(store) => {
-            let view = store.read(|tx| http::why(tx, &IssueKey::new(issue)))?;
+            let now = Clock::Machine.now();
+            let view = store.read(|tx| http::why(tx, &IssueKey::new(issue), now))?;
             view.map(|view| json!(view))
         }
     })

@@ -3,17 +3,20 @@
 //! Text that comes from outside (a run's failure, a model's finding) passes [`neutral`] on its way
 //! in, so that it can mention nobody, close nothing and hide nothing.
 
+mod failure;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::caps;
-use super::effect::{ChatMessage, LogLabel};
+use super::effect::ChatMessage;
 use super::job::{Job, JobKind, JobState, PullRef};
 use super::mapping::Mapping;
 use super::reaping::Rule;
-use super::report::FailureCode;
 use super::time::Timestamp;
 use super::usage::{Level, Spending};
+
+pub use failure::{GUARDRAIL_HEADING, failed, failed_line, log_excerpt, next_step, with_log};
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -23,9 +26,6 @@ const CUT_MARK: &str = "\n\n[… cut here: it is longer than a comment may be]";
 
 /// Longest reason we repeat in a comment, in characters.
 const MAX_REASON: usize = 4_000;
-
-/// Heads the comment of a push that the sensitive-file guard blocked.
-pub const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";
 
 pub fn pull_request_opened(pull: &PullRef) -> String {
     format!("Pull request opened: [#{}]({})", pull.number, pull.url)
@@ -44,17 +44,6 @@ pub fn review_unresolved(unresolved: &[String]) -> String {
         .collect();
     let body = format!("{HEADLINE}\n\n{}", findings.join("\n"));
     cut(&body, caps::MAX_COMMENT_BYTES, CUT_MARK)
-}
-
-/// `Planning failed: {reason}`, `Implementation failed: {reason}` and so on, or the guardrail's own
-/// words.
-pub fn failed(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
-    let reason = neutral(reason);
-    if code == Some(FailureCode::SensitiveFilesBlocked) {
-        let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
-        return format!("{GUARDRAIL_HEADING}\n\n{details}");
-    }
-    format!("{} failed: {reason}", run_name(kind))
 }
 
 /// What a session tells on its ticket: the sentence, when it was so, and where its log is.
@@ -102,15 +91,6 @@ fn duration(span: Duration) -> String {
         (0, _) => format!("{minutes}m {seconds}s"),
         _ => format!("{hours}h {minutes}m {seconds}s"),
     }
-}
-
-/// The end of a run's log under its label.
-pub fn log_excerpt(label: LogLabel, excerpt: &str) -> String {
-    format!(
-        "Log excerpt (`{}`):\n\n{}",
-        label.as_str(),
-        fenced(&stripped(excerpt))
-    )
 }
 
 /// Clone and install of a session are done.
@@ -302,7 +282,8 @@ fn chat(job: &Job, title: String) -> ChatMessage {
     }
 }
 
-fn run_name(kind: JobKind) -> &'static str {
+/// What a run of this kind is called in a sentence.
+pub fn run_name(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Planning => "Planning",
         JobKind::Implementation => "Implementation",
@@ -328,9 +309,9 @@ pub fn neutral(text: &str) -> String {
                 safe.push('!');
                 safe.push(WORD_JOINER);
             }
-            '/' if previous == '\n' => {
+            '/' | '+' if previous == '\n' => {
                 safe.push(WORD_JOINER);
-                safe.push('/');
+                safe.push(character);
             }
             other => safe.push(other),
         }
@@ -415,24 +396,26 @@ fn fenced(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::effect::LogLabel;
+    use crate::domain::report::FailureCode;
 
     #[test]
     fn failures_read_as_the_spec_words_them() {
         assert_eq!(
-            failed(JobKind::Planning, None, "no plan"),
+            failed_line(JobKind::Planning, None, "no plan"),
             "Planning failed: no plan"
         );
         assert_eq!(
-            failed(JobKind::Implementation, None, "it broke"),
+            failed_line(JobKind::Implementation, None, "it broke"),
             "Implementation failed: it broke"
         );
         assert_eq!(
-            failed(JobKind::GapFill, None, "@all"),
+            failed_line(JobKind::GapFill, None, "@all"),
             format!("Gap fill failed: @{WORD_JOINER}all")
         );
         let blocked = "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n- .env: environment and config file";
         assert_eq!(
-            failed(
+            failed_line(
                 JobKind::Implementation,
                 Some(FailureCode::SensitiveFilesBlocked),
                 blocked
@@ -525,5 +508,14 @@ mod tests {
         let comment = log_excerpt(LogLabel::PrNotFound, "a\n````\nb");
         assert!(comment.starts_with("Log excerpt (`pr_not_found`):\n\n`````\n"));
         assert!(comment.ends_with("\n`````"));
+    }
+
+    #[test]
+    fn a_folded_log_is_without_the_hosts_own_commands() {
+        let log = "one\n::add-mask::topsecret\n::stop-commands::t0k3n\ntwo\n::t0k3n::\n2026-11-23T04:00:00Z ::add-mask::x\nthree";
+        assert_eq!(
+            with_log("It failed.", LogLabel::ContainerFailed, log),
+            "It failed.\n\n+++ Log excerpt (container_failed)\n\n```\none\ntwo\nthree\n```\n\n+++"
+        );
     }
 }

@@ -12,7 +12,7 @@
 //! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id and is looked for before a retry, which waits until an earlier try can no longer arrive |
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for and waited for in the same way |
 //! | draft flag | it is set, not toggled |
-//! | log excerpt | it is a ticket comment |
+//! | log excerpt | the comment that it is added to is replaced as a whole |
 //! | sync workflows | it looks what the repository and the sync branch hold, and writes only what is not there |
 //! | chat | a message whose answer was lost may rarely come twice; nothing depends on it |
 
@@ -23,6 +23,7 @@ use super::issue::{IssueRef, Related};
 use super::job::RunHandle;
 use super::machine::{HostKind, MachineRef, SessionBrief};
 use super::mapping::Provider;
+use super::plan::PlanComment;
 use super::stage::Stage;
 
 /// An errand.
@@ -64,12 +65,15 @@ pub enum Effect {
         issue: IssueRef,
         body: String,
     },
-    /// The end of a run's log as a comment on its ticket, once the run is over.
+    /// The end of a run's log, added to the comment about its failure once the run is over.
     LogExcerpt {
         issue: IssueRef,
         repo: Repo,
         run: RunHandle,
         label: LogLabel,
+        /// Filled in by the commit that stores both. Without it, the log is a comment of its own.
+        #[serde(default)]
+        comment: Option<PlanComment>,
     },
     PullComment {
         repo: Repo,

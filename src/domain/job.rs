@@ -229,6 +229,20 @@ pub enum TimeoutReason {
 }
 
 impl TimeoutReason {
+    /// What happened, of a run with this time budget.
+    pub fn sentence(self, minutes: u32) -> String {
+        match self {
+            TimeoutReason::RunNotFound => {
+                "no run was found within 10 minutes of the dispatch".to_owned()
+            }
+            TimeoutReason::TimedOut
+            | TimeoutReason::MachineTimeout
+            | TimeoutReason::ContainerTimeout => {
+                format!("the run exceeded its time budget of {minutes} minutes")
+            }
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             TimeoutReason::ContainerTimeout => "container_timeout",

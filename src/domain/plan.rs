@@ -28,7 +28,7 @@ pub struct IssueContext {
     pub plan: Vec<PlanComment>,
 }
 
-/// One comment of a plan.
+/// A comment that we posted, such as one of a plan.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

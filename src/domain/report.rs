@@ -112,6 +112,9 @@ pub struct ResultReport {
     pub failure_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<FailureCode>,
+    /// What the agent said last: of a run that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_words: Option<String>,
     /// When it makes sense to try again: of a run that met the provider's usage limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
@@ -190,6 +193,7 @@ impl ResultReport {
             comments,
             failure_reason: details.read("failureReason"),
             failure_code: details.read("failureCode"),
+            last_words: details.read("lastWords"),
             retry_at: details.read("retryAt"),
             unresolved: details.read("unresolved").unwrap_or_default(),
             usage: details.read("usage"),
@@ -365,6 +369,7 @@ mod tests {
             }],
             failure_reason: None,
             failure_code: Some(FailureCode::ReviewUnapproved),
+            last_words: Some("I did what I could.".into()),
             retry_at: None,
             unresolved: vec!["a race".into()],
             usage: Some(Usage {

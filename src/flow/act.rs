@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::app::App;
 use crate::domain::caps;
-use crate::domain::comments;
-use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle, RunBrief};
+use crate::domain::effect::{Draft, Effect, PullCommentStyle, RunBrief};
 use crate::domain::ids::TeamKey;
 use crate::domain::ids::{JobId, Repo};
 use crate::domain::image::Asked;
@@ -18,7 +17,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::{Cause, Event};
 use crate::keys::run_token::Audience;
 use crate::runners::ci;
-use crate::scm::{DispatchError, GitHub, LOG_READ_WITHIN, NewCommit, NewPull, RunLog};
+use crate::scm::{DispatchError, GitHub, NewCommit, NewPull};
 use crate::store::jobs;
 use crate::store::outbox::Errand;
 use crate::ticketing::{Account, EarlierTry};
@@ -28,6 +27,7 @@ use super::sync::{self, Obstacle};
 use super::watch::CLOCK_SKEW;
 use super::{dispatch, image};
 
+mod log;
 mod session;
 mod unseen;
 
@@ -107,14 +107,25 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
             Ok(account) => gone_is_done(account.move_marker(issue, *stage).await),
             Err(failure) => Err(failure),
         },
-        Effect::TicketComment { issue, body } => ticket_comment(app, errand, issue, body).await,
+        Effect::TicketComment { issue, body } => {
+            ticket_comment(app, errand, issue, &errand.stamp(), body).await
+        }
         Effect::LogExcerpt {
             issue,
             repo,
             run,
             label,
-            ..
-        } => log_excerpt(app, errand, issue, repo, run, *label).await,
+            comment,
+        } => {
+            let read = log::read(app, errand, repo, run).await;
+            match read {
+                Ok(Ok(excerpt)) => {
+                    log::publish(app, errand, issue, *label, comment.as_ref(), &excerpt).await
+                }
+                Ok(Err(without)) => Ok(without),
+                Err(failure) => Err(failure),
+            }
+        }
         Effect::PullComment {
             repo,
             number,
@@ -327,61 +338,26 @@ async fn end_run(app: &App, repo: &Repo, run: &RunHandle) -> Result<Acted, Failu
     }
 }
 
-async fn log_excerpt(
-    app: &App,
-    errand: &Errand,
-    issue: &IssueRef,
-    repo: &Repo,
-    run: &RunHandle,
-    label: LogLabel,
-) -> Result<Acted, Failure> {
-    // The destruction of the run's machine waits behind this comment.
-    let waited = app.now().since(errand.pushed_at);
-    let read = match run {
-        RunHandle::Ci { id, .. } => github(app)?
-            .log_excerpt(repo, *id, waited)
-            .await
-            .map_err(Failure::from),
-        RunHandle::Machine { .. } | RunHandle::Container { .. } => session::log(app, run).await,
-    };
-    let log = match read {
-        Ok(RunLog::Excerpt(log)) => log,
-        Ok(RunLog::Empty) => return Ok(Acted::Gone("the run has no log".to_owned())),
-        late => {
-            const RUNS: &str = "the run is not over yet";
-            let is_late = waited >= LOG_READ_WITHIN;
-            return match late {
-                Err(failure) if is_late || failure.cause == Cause::Lasting => {
-                    Ok(Acted::Gone(failure.error))
-                }
-                Err(failure) => Err(failure),
-                Ok(_) if is_late => Ok(Acted::Gone(RUNS.to_owned())),
-                Ok(_) => Ok(Acted::NotYet(RUNS)),
-            };
-        }
-    };
-    ticket_comment(app, errand, issue, &comments::log_excerpt(label, &log)).await
-}
-
 /// Writes a comment on a ticket, unless an earlier try may have.
 async fn ticket_comment(
     app: &App,
     errand: &Errand,
     issue: &IssueRef,
+    stamp: &str,
     body: &str,
 ) -> Result<Acted, Failure> {
-    let (account, stamp) = (account(app, issue)?, errand.stamp());
+    let account = account(app, issue)?;
     if let Some(tried_at) = errand.unsure_since {
         // The vendor's clock may be behind ours, so the comment may seem older than its effect.
         let since = errand.pushed_at - CLOCK_SKEW;
-        match account.earlier_try(issue, &stamp, body, since).await {
+        match account.earlier_try(issue, stamp, body, since).await {
             Ok(EarlierTry::Written) => return Ok(Acted::Done),
             Ok(EarlierTry::Absent) => unseen::wait(app, tried_at, "have written the comment")?,
             Ok(EarlierTry::Harmless) => {}
             Err(error) => return gone_is_done(Err(error)),
         }
     }
-    gone_is_done(account.comment(issue, &stamp, body).await)
+    gone_is_done(account.comment(issue, stamp, body).await)
 }
 
 async fn pull_comment(

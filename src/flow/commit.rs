@@ -165,9 +165,13 @@ fn store(tx: &WriteTx<'_>, policy: Policy, next: &Next, now: Timestamp) -> Store
             dedup::remove(tx, &job.issue.id)?;
         }
     }
-    let mut said = Vec::new();
+    let mut said: Vec<PlanComment> = Vec::new();
     for effect in &owed.effects {
-        let stamp = outbox::push(tx, effect, now)?;
+        let mut effect = effect.clone();
+        if let Effect::LogExcerpt { comment, .. } = &mut effect {
+            *comment = said.last().cloned();
+        }
+        let stamp = outbox::push(tx, &effect, now)?;
         if let Effect::TicketComment { body, .. } = effect {
             said.push(PlanComment {
                 effect: stamp,

@@ -169,6 +169,7 @@ fn redacted(redactor: &Redactor, mut report: ResultReport) -> ResultReport {
         comment.body = redactor.redact(&comment.body);
     }
     report.failure_reason = report.failure_reason.map(|reason| redactor.redact(&reason));
+    report.last_words = report.last_words.map(|words| redactor.redact(&words));
     report.patch = report.patch.map(|patch| redactor.redact(&patch));
     report.unresolved = report
         .unresolved

@@ -40,6 +40,9 @@ use crate::wire::{Client, Redactor};
 /// host has been counting since before the image was fetched.
 const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 
+/// Longest repeat of what the agent said last, in bytes.
+const MAX_LAST_WORDS: usize = 4_000;
+
 /// Sees one run through and reports its result. The exit code is 0 when it was a success.
 pub async fn run(environment: Environment) -> ExitCode {
     if let Err(error) = harden(environment.strays) {
@@ -167,7 +170,10 @@ async fn see_through(
             if !is_told_there {
                 herald.tell(&broken(&failure));
             }
-            failed(phase, &failure)
+            ResultReport {
+                last_words: last_words(&run),
+                ..failed(phase, &failure)
+            }
         }
     };
     report.usage = Some(run.progress.meter().total());
@@ -371,6 +377,7 @@ fn succeeded(run: &Run) -> ResultReport {
         comments: comments(run),
         failure_reason: None,
         failure_code: unapproved.then_some(FailureCode::ReviewUnapproved),
+        last_words: None,
         retry_at: None,
         unresolved: Vec::new(),
         usage: None,
@@ -387,6 +394,12 @@ fn comments(run: &Run) -> Vec<RunComment> {
     run.found.comments.iter().map(comment).collect()
 }
 
+/// What the agent said last, as it may leave the run.
+fn last_words(run: &Run) -> Option<String> {
+    let said = text::cut(&run.console.shown(&run.found.summary), MAX_LAST_WORDS);
+    Some(said).filter(|said| !said.trim().is_empty())
+}
+
 fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
     ResultReport {
         phase,
@@ -395,6 +408,7 @@ fn failed(phase: RunPhase, failure: &Failure) -> ResultReport {
         comments: Vec::new(),
         failure_reason: Some(failure.reason.clone()),
         failure_code: failure.code,
+        last_words: None,
         retry_at: failure.retry_at,
         unresolved: Vec::new(),
         usage: None,

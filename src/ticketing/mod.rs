@@ -141,6 +141,22 @@ impl Account {
         }
     }
 
+    /// Replaces the text of the comment that [`comment`](Self::comment) wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn edit_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        match self {
+            Account::Linear(linear) => linear.edit_comment(effect_id, body).await,
+            Account::Jira(jira) => jira.edit_comment(issue, effect_id, body).await,
+        }
+    }
+
     /// The comments that [`comment`](Self::comment) wrote for these effects, as they stand now and
     /// in the order asked for. One that was never written, or was taken away, is left out.
     ///

@@ -60,6 +60,7 @@ linear mutation issueLabelCreate
 linear mutation issueAddLabel
 linear mutation issueRemoveLabel
 linear mutation commentCreate
+linear mutation commentUpdate
 linear mutation attachmentCreate
 jira GET /rest/api/N/myself
 jira GET /rest/api/N/field
@@ -70,6 +71,7 @@ jira GET /rest/api/N/issue/OPS-
 jira PUT /rest/api/N/issue/N
 jira GET /rest/api/N/issue/N/comment
 jira POST /rest/api/N/issue/N/comment
+jira PUT /rest/api/N/issue/N/comment/N
 jira POST /rest/api/N/issue/N/remotelink
 jira GET /rest/api/N/issue/N/editmeta
 jira GET /rest/api/N/issue/createmeta/N/issuetypes

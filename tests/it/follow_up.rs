@@ -151,6 +151,7 @@ pub fn reported(outcome: Outcome) -> Event {
             comments: vec![],
             failure_reason: (outcome == Outcome::Failure).then(|| reason.to_owned()),
             failure_code: None,
+            last_words: None,
             retry_at: None,
             unresolved: vec![],
             usage: None,

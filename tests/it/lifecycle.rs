@@ -169,7 +169,6 @@ fn rows() -> Vec<Row> {
                     jira: "The pull request stays a draft: its review left blocking findings \
                            open.\nA race (feature.txt:1): two writers",
                 },
-                Excerpt("post_push_review_not_approved"),
             ],
             ..row(
                 "implementing: pull request opened with findings",

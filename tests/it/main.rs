@@ -56,6 +56,7 @@ mod ticketing_webhooks;
 mod usage;
 mod watching;
 mod webhooks;
+mod why;
 
 mod admin_reads;
 mod audit;

@@ -1,11 +1,13 @@
 //! How a run that fails says so: on the ticket, in the job, and with which code. (spec: *Run failure
 //! messages*)
 
+use agent_implement::domain::job::RunHandle;
 use agent_implement::sandbox::scripted_agent::{Script, Step};
 use agent_implement::sandbox::{Fault, Vendor};
 use futures_util::stream::{self, StreamExt};
 
-use crate::world::World;
+use crate::jira::with_query;
+use crate::world::{World, mapping};
 
 /// How many stories are told at once?
 const SIDE_BY_SIDE: usize = 4;
@@ -175,5 +177,64 @@ async fn tell(row: &Row) {
     assert!(world.town.linear().issue("ENG-1").labels().is_empty());
     let is_pushed = world.repo().branches().contains(&job.branch);
     assert_eq!(is_pushed, row.pushed, "{name}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
+    let world = World::mapped([mapping(), with_query("OPS", "project = OPS", "OPS")]).await;
+    let says = Script::new().pass([Step::say("There is nothing to do, @mia: it is done.")]);
+    for key in ["ENG-1", "OPS-1"] {
+        world.script(key, says.clone());
+    }
+    world.flag("ENG-1", "Add the feature");
+    let ticket = world.town.jira().issue("OPS-1").title("Add the feature");
+    ticket.repo("OPS").status("Ready");
+    let job = world.ended("ENG-1").await;
+    world.ended("OPS-1").await;
+
+    let comments = world.town.linear().issue("ENG-1").comments();
+    let [comment] = &comments[..] else {
+        panic!("{comments:#?}")
+    };
+    let run = job.run.as_ref().and_then(RunHandle::log_url).unwrap();
+    let begins = format!(
+        "Implementation failed: Nothing to commit: no file changes in the working tree\n\n\
+         **What to do:** Say in the ticket what is to be changed. Then set the label `Agent-Implement` again.\n\n\
+         **The agent's last words:**\n\n> There is nothing to do, @\u{2060}mia: it is done.\n\n\
+         [Run]({run})\n\n\
+         +++ Log excerpt (session_failed)\n\n```\n"
+    );
+    assert!(comment.starts_with(&begins), "{comment}");
+    assert!(comment.ends_with("\n```\n\n+++"), "{comment}");
+    assert!(!comment.contains("::add-mask::"), "{comment}");
+
+    let shown = world.town.jira().issue("OPS-1").snapshot().unwrap();
+    let [comment] = &shown.comments[..] else {
+        panic!("{:#?}", shown.comments)
+    };
+    let blocks = comment.body["content"].as_array().unwrap();
+    let kinds: Vec<&str> = blocks
+        .iter()
+        .map(|block| block["type"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "paragraph",
+        "paragraph",
+        "paragraph",
+        "blockquote",
+        "paragraph",
+        "expand",
+    ];
+    assert_eq!(kinds, expected);
+    assert_eq!(blocks[5]["attrs"]["title"], "Log excerpt (session_failed)");
+    assert_eq!(blocks[5]["content"][0]["type"], "codeBlock");
+    assert!(
+        comment
+            .text
+            .contains("Then set Agent-Implement Status to Ready again."),
+        "{}",
+        comment.text
+    );
     world.end().await;
 }

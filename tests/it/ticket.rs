@@ -99,8 +99,8 @@ impl Ticket {
     /// Its comments, oldest first: Markdown on Linear, the words of the rich text on Jira.
     pub fn comments(&self) -> Vec<String> {
         match self {
-            Self::Linear(ticket) => ticket.comments(),
-            Self::Jira(ticket) => ticket.comments(),
+            Self::Linear(ticket) => in_parts(ticket.comments()),
+            Self::Jira(ticket) => in_parts(ticket.comments()),
         }
     }
 
@@ -131,4 +131,23 @@ pub fn planned(mapping: Mapping) -> Mapping {
         ticketing: mapping.ticketing,
         ..planning_mapping()
     }
+}
+
+/// Comments as stories compare them: of one about a failure what happened, and by itself what its log is
+/// labelled with.
+pub fn in_parts(comments: Vec<String>) -> Vec<String> {
+    comments.into_iter().flat_map(parts).collect()
+}
+
+fn parts(comment: String) -> Vec<String> {
+    let marks = ["\n\n**What to do:** ", "\nWhat to do: "];
+    let Some(at) = marks.iter().find_map(|mark| comment.find(mark)) else {
+        return vec![comment];
+    };
+    let (happened, rest) = comment.split_at(at);
+    let label = rest
+        .split_once("Log excerpt (")
+        .and_then(|(_, log)| log.split_once(')'))
+        .map(|(label, _)| format!("Log excerpt (`{label}`)"));
+    std::iter::once(happened.to_owned()).chain(label).collect()
 }

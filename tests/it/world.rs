@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 use crate::api::{ACCESS_CODE, TOKEN_SECRET, answer, config};
 use crate::contracts;
 use crate::process::Service;
+use crate::ticket::in_parts;
 
 /// The workflows that target repositories get.
 pub const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");
@@ -320,14 +321,9 @@ impl World {
             .unwrap()
     }
 
-    /// The comments of a ticket of team `ENG`, of log excerpts the label alone.
+    /// The comments of a ticket of team `ENG`, in parts.
     pub fn comments(&self, key: &str) -> Vec<String> {
-        let first_line = |comment: String| match comment.split_once(":\n") {
-            Some((label, _)) if label.starts_with("Log excerpt (") => label.to_owned(),
-            _ => comment,
-        };
-        let comments = self.town.linear().issue(key).comments();
-        comments.into_iter().map(first_line).collect()
+        in_parts(self.town.linear().issue(key).comments())
     }
 
     /// Waits until a ticket's last job has ended and everything owed for it is delivered.
@@ -449,6 +445,11 @@ impl Asleep {
         let mut line = flags(&self.town, address, making);
         line.extend(["--data-dir".to_owned(), data]);
         line
+    }
+
+    /// The folder of its store.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
     }
 
     /// Starts its service in a process of its own, which no run can reach.

@@ -29,7 +29,7 @@ export function openAside(key, onClose) {
 	return dialog;
 }
 
-const said = (decision) => decision.reason ? badge(decision.reason, name(REASONS, decision.reason)) : badge(decision.outcome);
+const said = (decision) => decision.reason && decision.outcome !== "failed" ? badge(decision.reason, name(REASONS, decision.reason)) : badge(decision.outcome);
 
 function view(why, issue, jobs) {
 	const url = issue?.url ?? jobs[0]?.issueUrl;

@@ -5,8 +5,15 @@ use super::{Decision, Outcome, Reason};
 /// What helps an issue on, in a sentence or two for operators; none where nothing needs to be done.
 pub fn advice(decision: &Decision) -> Option<&'static str> {
     let reason = match (decision.outcome, decision.reason) {
-        (Outcome::Waiting, Some(reason)) => reason,
-        (Outcome::Waiting | Outcome::Dispatched | Outcome::InProgress | Outcome::Done, _) => {
+        (Outcome::Waiting | Outcome::Failed, Some(reason)) => reason,
+        (
+            Outcome::Waiting
+            | Outcome::Dispatched
+            | Outcome::InProgress
+            | Outcome::Done
+            | Outcome::Failed,
+            _,
+        ) => {
             return None;
         }
     };
@@ -70,7 +77,12 @@ mod tests {
             let told = advice(&decided(Outcome::Waiting, Some(reason)));
             assert!(told.is_some_and(|told| told.contains(word)), "{reason:?}");
         }
-        for outcome in [Outcome::Dispatched, Outcome::InProgress, Outcome::Done] {
+        for outcome in [
+            Outcome::Dispatched,
+            Outcome::InProgress,
+            Outcome::Done,
+            Outcome::Failed,
+        ] {
             assert_eq!(advice(&decided(outcome, None)), None);
         }
     }

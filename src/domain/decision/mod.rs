@@ -4,6 +4,7 @@
 //! to dispatch is checked once more in the commit that reserves it. (spec: *Blocker reasons*)
 
 mod advice;
+mod failed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,7 @@ use super::stage::Stage;
 use super::time::Timestamp;
 
 pub use advice::advice;
+pub use failed::failed;
 
 /// What was decided about an issue in one poll.
 ///
@@ -67,6 +69,8 @@ pub enum Outcome {
     Waiting,
     InProgress,
     Done,
+    /// Its last run failed, and nothing was decided since.
+    Failed,
 }
 
 /// Why an issue waits. The first three are the spec's; the others are ours.
@@ -310,7 +314,7 @@ fn at_rest(stage: Stage) -> Verdict {
     match stage {
         Stage::PrOpened => Verdict::rest(Outcome::Done, "The pull request is open."),
         Stage::PlanningFailed | Stage::ImplementationFailed => Verdict::rest(
-            Outcome::Done,
+            Outcome::Failed,
             "The run failed. Apply the trigger again to retry.",
         ),
         Stage::Planning | Stage::Implementing | Stage::Triggered | Stage::PlanComplete => {

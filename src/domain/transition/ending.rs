@@ -82,7 +82,6 @@ pub(super) fn review_fail(job: Job, unresolved: Vec<String>, now: Timestamp) -> 
             issue: job.issue.clone(),
             body,
         });
-        excerpt(&job, LogLabel::PostPushReviewNotApproved, &mut owed);
     }
     close(&mut job, owed)
 }
@@ -107,6 +106,7 @@ pub(super) struct Ending {
     reason: String,
     cause: Cause,
     label: Option<LogLabel>,
+    last_words: Option<String>,
 }
 
 impl Ending {
@@ -124,7 +124,13 @@ impl Ending {
             reason,
             cause,
             label: None,
+            last_words: None,
         }
+    }
+
+    /// What the agent said last.
+    pub(super) fn after(self, last_words: Option<String>) -> Self {
+        Self { last_words, ..self }
     }
 
     /// What the excerpt of its log is called, when not after the runner alone.
@@ -158,7 +164,13 @@ pub(super) fn fail(job: Job, ending: Ending, now: Timestamp) -> Next {
         let sentence = comments::session_failed(&ending.reason);
         session_says(&job, &sentence, now, &mut owed);
     }
-    failure_effects(&job, ending.code, &ending.reason, label, &mut owed);
+    let told = comments::failed(
+        &job,
+        ending.code,
+        &ending.reason,
+        ending.last_words.as_deref(),
+    );
+    failure_effects(&job, ending.code, told, label, &mut owed);
     close(&mut job, owed)
 }
 
@@ -170,24 +182,13 @@ pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Next 
             LogLabel::SessionFailed
         }
     };
-    let told = match reason {
-        TimeoutReason::RunNotFound => {
-            "no run was found within 10 minutes of the dispatch".to_owned()
-        }
-        TimeoutReason::TimedOut
-        | TimeoutReason::MachineTimeout
-        | TimeoutReason::ContainerTimeout => {
-            format!(
-                "the run exceeded its time budget of {} minutes",
-                job.minutes
-            )
-        }
-    };
+    let told = reason.sentence(job.minutes);
     let (mut job, mut owed) = ended(job, JobState::TimedOut { reason }, now);
     owed.dedup = Dedup::Clear;
     owed.breaker = Breaker::CountFailure;
     session_says(&job, &comments::session_timed_out(&told), now, &mut owed);
-    failure_effects(&job, None, &told, label, &mut owed);
+    let told = comments::failed(&job, None, &told, None);
+    failure_effects(&job, None, told, label, &mut owed);
     // One that said so itself is about to be over; its host may still save what it did.
     if !job.reported {
         end_run(&job, &mut owed);
@@ -198,11 +199,10 @@ pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Next 
 fn failure_effects(
     job: &Job,
     code: Option<FailureCode>,
-    reason: &str,
+    told: String,
     label: LogLabel,
     owed: &mut Owed,
 ) {
-    let told = comments::failed(job.kind, code, reason);
     let stage = match job.kind.phase() {
         Some(Phase::Planning) => Stage::PlanningFailed,
         Some(Phase::Implementation) => Stage::ImplementationFailed,
@@ -218,7 +218,12 @@ fn failure_effects(
         body: told,
     });
     // The guard's own words name every file; around them the log shows what must not be repeated.
-    if code != Some(FailureCode::SensitiveFilesBlocked) {
+    // What a review found stands in the pull request.
+    let untold = [
+        FailureCode::SensitiveFilesBlocked,
+        FailureCode::ReviewUnapproved,
+    ];
+    if !code.is_some_and(|code| untold.contains(&code)) {
         excerpt(job, label, owed);
     }
 }
@@ -231,6 +236,7 @@ fn excerpt(job: &Job, label: LogLabel, owed: &mut Owed) {
             repo: job.repo.clone(),
             run,
             label,
+            comment: None,
         }));
 }
 
@@ -264,7 +270,7 @@ pub(super) fn cancel(job: Job, reason: String, now: Timestamp) -> Next {
             stage: Stage::Triggered,
         });
     } else {
-        let told = comments::failed(job.kind, None, &why);
+        let told = comments::failed_line(job.kind, None, &why);
         owed.effects.extend(pull_comment(&job, told));
     }
     end_run(&job, &mut owed);

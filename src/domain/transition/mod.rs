@@ -393,7 +393,10 @@ fn report_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
                 (Some(FailureCode::Cancelled), _) if job.was_cut_off(now) => {
                     time_out(job, TimeoutReason::TimedOut, now)
                 }
-                (code, _) => fail(job, Ending::failure(code, reason), now),
+                (code, _) => {
+                    let ending = Ending::failure(code, reason).after(report.last_words);
+                    fail(job, ending, now)
+                }
             }
         }
     };

@@ -70,6 +70,7 @@ fn report(outcome: Outcome) -> ResultReport {
         comments: vec![],
         failure_reason: Some("it broke".into()),
         failure_code: None,
+        last_words: None,
         retry_at: None,
         unresolved: vec![],
         usage: None,
@@ -94,9 +95,17 @@ fn labels(owed: &Owed) -> Vec<LogLabel> {
     owed.effects.iter().filter_map(label).collect()
 }
 
+/// What happened, of a comment about a failure.
+fn happened(body: &str) -> String {
+    let (happened, _) = body
+        .split_once("\n\n**What to do:** ")
+        .unwrap_or((body, ""));
+    happened.to_owned()
+}
+
 fn ticket_says(owed: &Owed) -> Vec<String> {
     let body = |effect: &Effect| match effect {
-        Effect::TicketComment { body, .. } => Some(body.clone()),
+        Effect::TicketComment { body, .. } => Some(happened(body)),
         _ => None,
     };
     owed.effects.iter().filter_map(body).collect()
@@ -246,7 +255,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
 fn failed_work_on_a_pull_request_is_told_there() {
     let said = |owed: &Owed| {
         let comment = |effect: &Effect| match effect {
-            Effect::PullComment { number, body, .. } => Some((*number, body.clone())),
+            Effect::PullComment { number, body, .. } => Some((*number, happened(body))),
             _ => None,
         };
         owed.effects.iter().filter_map(comment).collect::<Vec<_>>()

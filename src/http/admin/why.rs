@@ -6,11 +6,12 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
-use crate::domain::decision::Decision;
+use crate::domain::decision::{self, Decision};
 use crate::domain::ids::IssueKey;
+use crate::domain::time::Timestamp;
 use crate::http::error::AdminFault;
 use crate::http::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
-use crate::store::{ReadTx, StoreResult, jobs, ledger};
+use crate::store::{ReadTx, StoreResult, jobs, ledger, parked};
 
 /// Routes of `/api/why`.
 pub fn routes(app: &App) -> Routes {
@@ -26,17 +27,20 @@ pub fn routes(app: &App) -> Routes {
 }
 
 async fn show(Segment(key): Segment, app: App) -> ApiResult {
-    let view = app.store.read(|tx| look(tx, &IssueKey::new(key)))?;
+    let now = app.now();
+    let view = app.store.read(|tx| look(tx, &IssueKey::new(key), now))?;
     Ok(ok(&view.ok_or(AdminFault::IssueNotFound)?))
 }
 
 /// What is known of an issue; none when it was never seen.
-pub fn look(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<WhyView>> {
+pub fn look(tx: &ReadTx, key: &IssueKey, now: Timestamp) -> StoreResult<Option<WhyView>> {
     let Some(mut row) = ledger::get(tx, key)? else {
         return Ok(None);
     };
-    let last = jobs::of_issue(tx, &row.issue.id)?.pop();
-    let decision = row.decisions.pop();
+    let jobs = jobs::of_issue(tx, &row.issue.id)?;
+    let is_parked = parked::get(tx, &row.issue.id)?.is_some();
+    let failed = decision::failed(&jobs, row.current(), is_parked, now);
+    let decision = failed.or_else(|| row.decisions.pop());
     row.decisions.reverse();
     Ok(Some(WhyView {
         identifier: row.issue.key,
@@ -44,7 +48,7 @@ pub fn look(tx: &ReadTx, key: &IssueKey) -> StoreResult<Option<WhyView>> {
         url: row.issue.url,
         decision,
         history: row.decisions,
-        job: match last {
+        job: match jobs.last() {
             Some(job) => super::jobs::look(tx, &job.id)?,
             None => None,
         },

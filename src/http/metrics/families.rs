@@ -146,6 +146,7 @@ fn polls(page: &mut Page, app: &App) {
         (Outcome::Dispatched, "dispatched"),
         (Outcome::InProgress, "in-progress"),
         (Outcome::Done, "done"),
+        (Outcome::Failed, "failed"),
     ] {
         family.count(&[("outcome", word), ("reason", "")], count(outcome, None));
     }

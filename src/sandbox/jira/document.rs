@@ -49,6 +49,18 @@ fn wrong(node: &Value) -> Option<String> {
         "bulletList" | "orderedList" => &["listItem"],
         "listItem" => &["paragraph", "bulletList", "orderedList", "codeBlock"],
         "blockquote" => &["paragraph"],
+        "expand" if !node["attrs"]["title"].is_string() => {
+            return Some("expand without title".into());
+        }
+        "expand" => &[
+            "paragraph",
+            "heading",
+            "bulletList",
+            "orderedList",
+            "codeBlock",
+            "blockquote",
+            "rule",
+        ],
         "text" => {
             let marks = node["marks"].as_array().cloned().unwrap_or_default();
             let is_code = marks.iter().any(|mark| mark["type"] == "code");
@@ -63,7 +75,7 @@ fn wrong(node: &Value) -> Option<String> {
     };
     let is_empty = matches!(
         kind,
-        "bulletList" | "orderedList" | "listItem" | "blockquote"
+        "bulletList" | "orderedList" | "listItem" | "blockquote" | "expand"
     ) && children.is_empty();
     let stranger = children
         .iter()
@@ -80,6 +92,7 @@ pub(crate) fn words(node: &Value) -> String {
     let own = match node["type"].as_str() {
         Some("text") => node["text"].as_str().unwrap_or_default(),
         Some("hardBreak") => "\n",
+        Some("expand") => node["attrs"]["title"].as_str().unwrap_or_default(),
         _ => "",
     };
     let mut text = own.to_owned();

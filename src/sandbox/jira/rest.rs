@@ -177,6 +177,9 @@ impl Jira {
             ("GET", ["editmeta"]) => shelf.read(meta::edit),
             ("GET", ["comment"]) => shelf.read(|model| talk::comments(model, at, request)),
             ("POST", ["comment"]) => shelf.change(|model| talk::comment(model, at, body)),
+            ("PUT", ["comment", id]) => {
+                shelf.change(|model| talk::edit_comment(model, at, id, body))
+            }
             ("POST", ["remotelink"]) => shelf.change(|model| talk::remote_link(model, at, body)),
             ("GET", ["transitions"]) => {
                 let all: Vec<Value> = STATUSES

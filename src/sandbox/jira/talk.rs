@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::model::{Model, RemoteLink};
+use super::model::{Comment, Model, RemoteLink};
 use super::{document, field_refusal, moment, refusal};
 use crate::sandbox::clock;
 use crate::sandbox::http::{Reply, Request};
@@ -57,6 +57,18 @@ pub(super) fn comment(model: &mut Model, issue: usize, body: &Value) -> Reply {
     }
     let at = model.add_comment(issue, body["body"].clone(), properties, true);
     Reply::json(201, &comment_json(model, at, false))
+}
+
+pub(super) fn edit_comment(model: &mut Model, issue: usize, id: &str, body: &Value) -> Reply {
+    if let Some(problem) = document::problem(&body["body"]) {
+        return field_refusal("comment", &problem);
+    }
+    let is_it = |comment: &Comment| comment.issue == issue && comment.id.to_string() == id;
+    let Some(at) = model.comments.iter().position(is_it) else {
+        return refusal(404, "Can not find a comment for the id.");
+    };
+    model.comments[at].body = body["body"].clone();
+    Reply::json(200, &comment_json(model, at, false))
 }
 
 pub(super) fn remote_link(model: &mut Model, issue: usize, body: &Value) -> Reply {

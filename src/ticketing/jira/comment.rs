@@ -56,6 +56,26 @@ fn path_of(issue: &IssueRef) -> String {
     format!("/issue/{}/comment", url_encoded(issue.id.as_str()))
 }
 
+/// Replaces the text of our comment of this effect.
+pub(super) async fn edit(
+    jira: &Jira,
+    issue: &IssueRef,
+    effect_id: &str,
+    body: &str,
+) -> Result<(), VendorError> {
+    let path = path_of(issue);
+    let (comments, response) = newest(jira, "looking for the comment", &path, 0).await?;
+    let own = comments
+        .iter()
+        .find(|comment| comment.effect() == Some(effect_id));
+    let own = own.ok_or_else(|| response.refusal(404, "our comment is not among the newest"))?;
+    let path = format!("{path}/{}", url_encoded(&own.id));
+    let request = jira
+        .request("changing the comment", Method::PUT, &path)
+        .json(&json!({"body": adf::document(body)}));
+    jira.wire.send(&request).await.map(drop)
+}
+
 /// Our comments of these effects, in this order. The newest are looked at first; a ticket's whole
 /// talk is read only for one that is not there.
 pub(super) async fn ours(
@@ -128,6 +148,7 @@ struct Page {
 
 #[derive(Deserialize)]
 struct Comment {
+    id: String,
     body: Value,
     created: Timestamp,
     properties: Option<Vec<Property>>,

@@ -166,6 +166,19 @@ impl Jira {
         comment::is_there(self, issue, effect_id, body, since).await
     }
 
+    /// Replaces the text of the comment that we wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn edit_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+        body: &str,
+    ) -> Result<(), VendorError> {
+        comment::edit(self, issue, effect_id, body).await
+    }
+
     /// The comments that we wrote for these effects, as they stand now and in the order asked for.
     ///
     /// # Errors

@@ -114,6 +114,19 @@ impl Linear {
         }
     }
 
+    /// Replaces the text of what [`comment`](Self::comment) wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn edit_comment(&self, effect_id: &str, body: &str) -> Result<(), VendorError> {
+        const QUERY: &str = "mutation($id: String!, $input: CommentUpdateInput!) { \
+            commentUpdate(id: $id, input: $input) { success } }";
+        let variables = json!({"id": uuid_for(effect_id), "input": {"body": body}});
+        self.ask::<Value>(self.write("changing the comment", QUERY, variables))
+            .await
+            .map(drop)
+    }
+
     /// What [`comment`](Self::comment) wrote for these effects, as it stands now, in that order.
     ///
     /// # Errors

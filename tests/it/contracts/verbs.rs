@@ -346,6 +346,16 @@ pub async fn ask_the_ticketing_system(world: &World) {
     let effects = ["effect-1".to_owned(), "effect-2".to_owned()];
     let ours = account.comments(&issue, &effects).await.unwrap();
     assert_eq!(ours, ["Once."]);
+    for body in ["Twice.", "Once."] {
+        account
+            .edit_comment(&issue, "effect-1", body)
+            .await
+            .unwrap();
+        let ours = account.comments(&issue, &effects).await.unwrap();
+        assert_eq!(ours, [body]);
+    }
+    let never = account.edit_comment(&issue, "effect-2", "Never.").await;
+    assert!(never.unwrap_err().is_not_found());
     let ops = Mapping {
         team_key: "OPS".into(),
         ..mapping()
@@ -406,6 +416,12 @@ pub async fn ask_jira(world: &World) {
         let effects = ["effect-2".to_owned(), "effect-1".to_owned()];
         assert_eq!(jira.comments(&issue, &effects).await.unwrap(), [body]);
     }
+    let folded = "Done.\n\n+++ The log\n\n```\nls\n```\n\n+++";
+    jira.edit_comment(&issue, "effect-1", folded).await.unwrap();
+    let ours = jira.comments(&issue, &["effect-1".to_owned()]).await;
+    assert_eq!(ours.unwrap(), ["Done.\n\n**The log**\n\n```\nls\n```"]);
+    let never = jira.edit_comment(&issue, "effect-2", "Never.").await;
+    assert!(never.unwrap_err().is_not_found());
     let found = jira.find(&[&mapping], &issue.key).await.unwrap();
     assert_eq!(
         (found.len(), found[0].issue.marker_field.as_ref()),

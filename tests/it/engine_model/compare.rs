@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::event::Conclusion;
 use super::reference::{Job, Kind, SLOTS, TRIGGER, Ticket, Verdict};
 use super::system::{Did, System, text};
+use crate::ticket::in_parts;
 
 impl System {
     pub fn jobs_told(&self) -> Vec<(String, &'static str)> {
@@ -122,11 +123,8 @@ impl System {
                 return Err(format!("{} shows {labels:?}\n{ticket:#?}", ticket.key));
             }
         }
-        let comments: Vec<&str> = shown
-            .comments
-            .iter()
-            .map(|comment| comment.body.as_str())
-            .collect();
+        let comments = shown.comments.into_iter().map(|comment| comment.body);
+        let comments = in_parts(comments.collect());
         let mut expected = ticket.said.iter();
         for comment in &comments {
             let met = expected.find(|said| comment.starts_with(&said.0) || !said.1);

@@ -119,7 +119,6 @@ impl Reference {
                 }
                 if end == End::ReviewFailed {
                     ticket.say("The pull request stays a draft");
-                    log = Some("post_push_review_not_approved");
                 }
             }
             End::Failed { label, .. } => log = Some(label),

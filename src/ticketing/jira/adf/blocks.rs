@@ -23,6 +23,8 @@ fn blocks(lines: &[&str], depth: usize) -> Vec<Value> {
             at += 1;
         } else if let Some(fence) = Fence::open(line) {
             at = code(lines, at, &fence, &mut found);
+        } else if let Some(title) = fold_title(line).filter(|_| depth == 0) {
+            at = fold(lines, at, title, &mut found);
         } else if let Some((level, title)) = heading(line) {
             let mut heading = node("heading", inline::read(title));
             heading["attrs"] = json!({"level": level});
@@ -65,17 +67,47 @@ impl<'a> Fence<'a> {
         })
     }
 
+    /// The line that closes it; one that is never closed holds the rest of the text.
+    fn end(&self, lines: &[&str], start: usize) -> usize {
+        (start + 1..lines.len())
+            .find(|at| self.is_closed_by(lines[*at]))
+            .unwrap_or(lines.len())
+    }
+
     fn is_closed_by(&self, line: &str) -> bool {
         let text = line.trim();
         text.len() >= self.length && text.chars().all(|c| c == self.mark)
     }
 }
 
-/// A fence that is never closed holds the rest of the text.
+/// Title of a part that readers unfold, `+++ Title`. A line `+++` ends the part.
+fn fold_title(line: &str) -> Option<&str> {
+    let title = line.strip_prefix("+++ ")?.trim();
+    Some(title).filter(|title| !title.is_empty())
+}
+
+/// A fold that is never closed holds the rest of the text.
+fn fold(lines: &[&str], start: usize, title: &str, found: &mut Vec<Value>) -> usize {
+    let mut end = start + 1;
+    while end < lines.len() && lines[end].trim_end() != "+++" {
+        end = match Fence::open(lines[end]) {
+            Some(fence) => fence.end(lines, end) + 1,
+            None => end + 1,
+        };
+    }
+    let end = end.min(lines.len());
+    let mut content = blocks(&lines[start + 1..end], 1);
+    if content.is_empty() {
+        content.push(paragraph(Vec::new()));
+    }
+    let mut part = node("expand", content);
+    part["attrs"] = json!({"title": inline::visible(title)});
+    found.push(part);
+    end + 1
+}
+
 fn code(lines: &[&str], start: usize, fence: &Fence<'_>, found: &mut Vec<Value>) -> usize {
-    let end = (start + 1..lines.len())
-        .find(|at| fence.is_closed_by(lines[*at]))
-        .unwrap_or(lines.len());
+    let end = fence.end(lines, start);
     let body: Vec<&str> = lines[start + 1..end]
         .iter()
         .map(|line| dedented(line, fence.indent))
