@@ -118,8 +118,10 @@ pub struct Sum {
     pub turns: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// In micro-dollars.
+    /// In micro-dollars, of the runs that told what they cost.
     pub cost: MicroUsd,
+    /// Runs that did not tell what they cost. None of rows that were written before it was counted.
+    pub unpriced: Option<i64>,
 }
 
 impl Sum {
@@ -133,15 +135,62 @@ impl Sum {
             turns: counted(usage.turns),
             input_tokens: counted(usage.input_tokens),
             output_tokens: counted(usage.output_tokens),
-            cost: usage
-                .cost_usd
-                .and_then(MicroUsd::from_usd)
-                .unwrap_or_default(),
+            cost: cost_of(&usage).unwrap_or_default(),
+            unpriced: None,
         }
     }
 
+    /// A run that has ended, and what was reported of it.
+    pub fn of_run(usage: Option<&Usage>) -> Self {
+        let is_priced = usage.is_some_and(|usage| cost_of(usage).is_some());
+        Self {
+            runs: 1,
+            unpriced: Some(i64::from(!is_priced)),
+            ..Self::of(usage)
+        }
+    }
+
+    /// What `late` tells of a run that was counted with `known`.
+    pub fn late(known: Option<&Usage>, late: Option<&Usage>) -> Self {
+        let [was, is] = [known, late].map(|usage| usage.and_then(cost_of).is_some());
+        Self {
+            unpriced: (is && !was).then_some(-1),
+            ..Self::of(late).beyond(Self::of(known))
+        }
+    }
+
+    /// How many of the runs did not tell what they cost. No run is free: of older rows, a sum of nothing
+    /// was told by nobody.
+    pub fn unpriced_runs(&self) -> u64 {
+        match self.unpriced {
+            Some(count) => u64::try_from(count).unwrap_or_default().min(self.runs),
+            None if self.cost == MicroUsd::default() => self.runs,
+            None => 0,
+        }
+    }
+
+    /// What the runs cost, as far as they told; none when no run told.
+    pub fn known_cost(&self) -> Option<MicroUsd> {
+        let is_known = self.runs == 0 || self.unpriced_runs() < self.runs;
+        is_known.then_some(self.cost)
+    }
+
     pub fn plus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_add)
+        let unpriced = match (self.unpriced, other.unpriced) {
+            (None, None) => None,
+            (Some(mine), Some(theirs)) => Some(mine.saturating_add(theirs)),
+            // An older row says by its cost how many there were.
+            (None, Some(theirs)) => Some(self.unpriced_count().saturating_add(theirs)),
+            (Some(mine), None) => Some(mine.saturating_add(other.unpriced_count())),
+        };
+        Self {
+            unpriced,
+            ..self.with(other, u64::saturating_add)
+        }
+    }
+
+    fn unpriced_count(&self) -> i64 {
+        i64::try_from(self.unpriced_runs()).unwrap_or(i64::MAX)
     }
 
     /// What is here beyond `earlier`.
@@ -156,8 +205,13 @@ impl Sum {
             input_tokens: combine(self.input_tokens, other.input_tokens),
             output_tokens: combine(self.output_tokens, other.output_tokens),
             cost: MicroUsd(combine(self.cost.0, other.cost.0)),
+            unpriced: None,
         }
     }
+}
+
+fn cost_of(usage: &Usage) -> Option<MicroUsd> {
+    usage.cost_usd.and_then(MicroUsd::from_usd)
 }
 
 /// How far a mapping is through its budget of a month.
@@ -296,6 +350,33 @@ mod tests {
         };
         let sum = Sum::of(Some(&lie));
         assert_eq!((sum.turns, sum.cost), (MOST_COUNTED, MicroUsd(0)));
+    }
+
+    #[test]
+    fn a_cost_that_nobody_told_is_not_nothing() {
+        let priced = Usage {
+            cost_usd: Some(0.5),
+            ..Usage::default()
+        };
+        let [silent, unpriced, paid] =
+            [None, Some(Usage::default()), Some(priced)].map(|usage| Sum::of_run(usage.as_ref()));
+        assert_eq!(Sum::default().known_cost(), Some(MicroUsd(0)), "no run");
+        assert_eq!(silent.plus(unpriced).known_cost(), None);
+        let mixed = silent.plus(paid);
+        assert_eq!(mixed.known_cost(), Some(MicroUsd(500_000)));
+        assert_eq!((mixed.runs, mixed.unpriced_runs()), (2, 1));
+        // Told late, it is known after all.
+        let late = silent.plus(Sum::late(None, Some(&priced)));
+        assert_eq!((late.runs, late.unpriced_runs()), (1, 0));
+        assert_eq!(late.known_cost(), Some(MicroUsd(500_000)));
+        // Rows of before it was counted.
+        let old = |row: &str| serde_json::from_str::<Sum>(row).unwrap();
+        let free = old(r#"{"runs": 3, "turns": 9, "cost": 0}"#);
+        assert_eq!((free.known_cost(), free.unpriced_runs()), (None, 3));
+        assert_eq!(free.plus(paid).unpriced_runs(), 3);
+        let paid_before = old(r#"{"runs": 3, "turns": 9, "cost": 7}"#);
+        assert_eq!(paid_before.known_cost(), Some(MicroUsd(7)));
+        assert_eq!(paid_before.plus(silent).unpriced_runs(), 1);
     }
 
     #[test]

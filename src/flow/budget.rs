@@ -5,11 +5,12 @@
 //! month, mapping and amount of the budget, whatever restarts in between. A budget is the operator's
 //! word, so that nobody who merely comments on a pull request can spend beyond it.
 
+use crate::app::App;
 use crate::domain::comments;
 use crate::domain::effect::Effect;
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
-use crate::domain::usage::{Level, Month, Spending};
+use crate::domain::usage::{Level, Month, Spending, Sum};
 use crate::store::usage::MappingUsage;
 use crate::store::{Rows, StoreResult, WriteTx, mappings, outbox, usage};
 
@@ -35,6 +36,43 @@ pub fn spending(
 pub fn used_up(tx: &impl Rows, mapping: &Mapping, now: Timestamp) -> StoreResult<Option<Spending>> {
     let spending = spending(tx, mapping, now)?;
     Ok(spending.filter(|spending| spending.level() == Level::UsedUp))
+}
+
+/// Warning about a budget that is set and cannot count what runs cost: `sum` is what the runs of its
+/// project used in a month.
+pub fn blind(app: &App, sum: &Sum) -> Option<String> {
+    let unpriced = sum.unpriced_runs();
+    let why = if !app.config.has_callbacks() {
+        "runs cannot report to this service. Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL"
+            .to_owned()
+    } else if unpriced == 0 {
+        return None;
+    } else if unpriced == sum.runs {
+        format!("none of {} runs in this month did", sum.runs)
+    } else {
+        return Some(format!(
+            "budgetUsd is set, but {unpriced} of {} runs of this project in this month reported no cost. The budget does not \
+             count them.",
+            sum.runs
+        ));
+    };
+    Some(format!(
+        "budgetUsd is set, but runs of this project report no cost: {why}. The budget never takes effect."
+    ))
+}
+
+/// The same of a mapping, for this month.
+pub fn warning(
+    tx: &impl Rows,
+    app: &App,
+    mapping: &Mapping,
+    now: Timestamp,
+) -> StoreResult<Option<String>> {
+    if mapping.budget.is_none() {
+        return Ok(None);
+    }
+    let row = usage::of_mapping(tx, Month::of(now), &mapping.team_key)?;
+    Ok(blind(app, &row.sum))
 }
 
 /// Whether the operator of any mapping is still to be told of its budget.

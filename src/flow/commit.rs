@@ -109,8 +109,7 @@ pub fn add_late(
     report: &ResultReport,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let known = Sum::of(job.usage.as_ref());
-    let late = Sum::of(report.usage.as_ref()).beyond(known);
+    let late = Sum::late(job.usage.as_ref(), report.usage.as_ref());
     jobs::put(
         tx,
         &Job {

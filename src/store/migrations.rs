@@ -187,6 +187,7 @@ mod tests {
                 input_tokens: 10 * runs,
                 output_tokens: 5 * runs,
                 cost: MicroUsd::from_micros(500_000 * runs),
+                unpriced: (runs > 0).then_some(0),
             };
             let kept = usage::of_mapping(&read, month, &"ENG".into()).unwrap();
             assert_eq!(kept.sum, sum, "{month}");

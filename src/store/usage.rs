@@ -101,9 +101,9 @@ pub fn add(tx: &WriteTx<'_>, job: &Job, sum: Sum, at: Timestamp) -> StoreResult<
 
 /// What a job adds to the sums when it ends: itself, if its run was ever started, and what it used.
 pub fn of_ended(job: &Job) -> Sum {
-    Sum {
-        runs: u64::from(job.dispatched_at.is_some()),
-        ..Sum::of(job.usage.as_ref())
+    match job.dispatched_at {
+        Some(_) => Sum::of_run(job.usage.as_ref()),
+        None => Sum::of(job.usage.as_ref()),
     }
 }
 

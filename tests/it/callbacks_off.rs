@@ -2,6 +2,7 @@
 
 use agent_implement::domain::job::{Job, JobKind, JobState};
 use agent_implement::domain::mapping::Mapping;
+use agent_implement::flow::doctor::{self, Standing};
 use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
 use agent_implement::sandbox::{Fault, Vendor};
 use serde_json::{Value, json};
@@ -255,4 +256,40 @@ async fn callback_status(world: &World) -> Value {
     let checks = status["checks"].as_array().unwrap().iter();
     let mut callback = checks.filter(|check| check["name"] == "runner-callback");
     callback.next().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_cost_is_unknown_and_a_budget_is_warned_about() {
+    let world = without_callbacks().await;
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed);
+    let usage = world.admin("/api/usage").await;
+    let of_team = |usage: &Value| {
+        let mut rows = usage["mappings"].as_array().unwrap().iter();
+        rows.find(|row| row["teamKey"] == "ENG").unwrap().clone()
+    };
+    let row = of_team(&usage);
+    assert_eq!((&row["runs"], &row["costUsd"]), (&json!(1), &Value::Null));
+    assert_eq!(usage["issues"][0]["costUsd"], Value::Null);
+    assert_eq!(row["warning"], Value::Null, "no budget is set");
+
+    let body = json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
+        "ticketingProvider": "A", "budgetUsd": 5});
+    let saved = world.post("/api/mappings", body).await;
+    let told = "budgetUsd is set, but runs of this project report no cost: runs cannot report to this service. \
+                Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL. The budget never takes effect.";
+    assert_eq!(
+        saved["warnings"],
+        json!([{"field": "budgetUsd", "message": told}])
+    );
+    assert_eq!(of_team(&world.admin("/api/usage").await)["warning"], told);
+    let findings = doctor::examine(&world.app, Standing::Running)
+        .await
+        .unwrap();
+    assert!(
+        findings.iter().any(|found| found.what == told),
+        "{findings:#?}"
+    );
+    world.end().await;
 }

@@ -5,7 +5,7 @@ import { deleteButton } from "../parts/dialog.js";
 import { costOf } from "../parts/job.js";
 import { ago, span } from "../parts/time.js";
 import { badge, button, connections, dim, empty, meter, newProject, notice, rows, section, tile, toast, two } from "../parts/ui.js";
-import { CONNECTIONS, KINDS, REASONS, count, hasFailed, isActive, money, name } from "../parts/words.js";
+import { CONNECTIONS, KINDS, REASONS, count, hasFailed, isActive, name, sumOf } from "../parts/words.js";
 import { aside, to } from "../router.js";
 import { pollNow } from "./issues.js";
 
@@ -36,7 +36,7 @@ export function view({ main: log, blockers, config, outbox, health, mappings, fa
 		h("div", { class: "tiles" },
 			tile("Running", running.length, teams ? `in ${count(teams, "project")}` : "Nothing runs", teams ? "run" : "", to("pipelines")),
 			tile("Waiting", blockers ? waiting.length : "–", waiting.length ? reasons(blockers.totals.byReason) : "No issue waits", waiting.length ? "warn" : "", to("blockers")),
-			tile("Failed in 24 h", bad.length, today.length ? `of ${count(today.length, "run")}, ${money(costOf(today))}` : "No runs yet", bad.length ? "bad" : "", to("pipelines")),
+			tile("Failed in 24 h", bad.length, today.length ? `of ${count(today.length, "run")}, ${sumOf(costOf(today))}` : "No runs yet", bad.length ? "bad" : "", to("pipelines")),
 			tile("Connections", config ? troubled.length || "OK" : "–", troubled.map((one) => name(CONNECTIONS, one.name)).join(", ") || "Nothing is limited or down", troubled.length ? "bad" : "ok", to("settings"))),
 		dead.length + pending.length > 0 && section("Deliveries", { note: `${pending.length} under way, ${dead.length} given up`, key: "deliveries" }, rows([...dead, ...pending].slice(0, 50), (one) => errand(one, dead.includes(one), ctx))),
 		section("Runs of the last 24 hours", {}, runChart(today)),

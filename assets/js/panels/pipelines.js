@@ -3,7 +3,7 @@ import { costOf } from "../parts/job.js";
 import { col, table } from "../parts/table.js";
 import { ago, span } from "../parts/time.js";
 import { badge, dim, external, issueName, issueText, two } from "../parts/ui.js";
-import { KINDS, RUNNERS, hasFailed, isActive, money, name, say } from "../parts/words.js";
+import { KINDS, RUNNERS, hasFailed, isActive, name, say, sumOf } from "../parts/words.js";
 import { aside } from "../router.js";
 
 export const about = "The last 500 dispatches. Planning and implementation of one issue are one line.";
@@ -36,7 +36,7 @@ export const view = (rows) => table({
 		col("Repository", "m sm", (row) => `${row.repo} ${row.teamKey}`, (row) => two(row.repo, row.teamKey)),
 		col("Runner", "m md", (row) => `${name(RUNNERS, row.runner)} ${row.sessionImage ?? ""}`, (row) => two(`${name(RUNNERS, row.runner)}${row.shadow ? ", shadow" : ""}`, row.sessionImage)),
 		col("PR", "xs sm", (row) => row.prNumber, (row) => (row.prUrl ? external(row.prUrl, `#${row.prNumber}`) : dim("–"))),
-		col("Cost", "xs md right", (row) => costOf(row.jobs), (row) => money(costOf(row.jobs) || null)),
+		col("Cost", "xs md right", (row) => costOf(row.jobs), (row) => sumOf(costOf(row.jobs))),
 		col("Time", "s right", (row) => row.reservedAt, (row) => two(isActive(row) ? span(row.reservedAt) : span(row.startedAt ?? row.reservedAt, row.finishedAt), ago(row.reservedAt))),
 	],
 	empty: ["No dispatches yet", "Flag an issue and its run appears here, live from the first second."],

@@ -5,7 +5,7 @@ import { stepper } from "../parts/stepper.js";
 import { syncWorkflows } from "../parts/sync.js";
 import { col, table } from "../parts/table.js";
 import { badge, button, dim, meter, newProject, notice, projectName, toast, two } from "../parts/ui.js";
-import { EXECUTION, PROVIDERS, SYSTEMS, money, name } from "../parts/words.js";
+import { EXECUTION, PROVIDERS, SYSTEMS, money, name, sumOf } from "../parts/words.js";
 import { aside, go, to } from "../router.js";
 
 export const about = "Which tickets become pull requests of which repository.";
@@ -49,11 +49,13 @@ export function view({ isNew, main, issues, templates, usage, failed }, ctx) {
 	if (isNew) return stepper();
 	const used = (row) => issues?.inProgressCountsByTeam[row.teamKey] ?? 0;
 	const slots = (row) => `${used(row)} of ${row.maxInProgressAiIssues}`;
-	const spent = (row) => usage?.mappings.find((one) => one.teamKey === row.teamKey)?.costUsd ?? 0;
-	const budget = (row) => row.budgetUsd ? `${money(spent(row))} of ${money(row.budgetUsd)}` : money(spent(row));
+	const usageOf = (row) => usage?.mappings.find((one) => one.teamKey === row.teamKey);
+	const spent = (row) => usageOf(row)?.costUsd ?? null;
+	const budget = (row) => row.budgetUsd ? `${sumOf(spent(row))} of ${money(row.budgetUsd)}` : sumOf(spent(row));
 	return [
 		failed.map((text) => notice("warn", text)),
 		Object.values(main).flatMap((row) => (row.warnings ?? []).map(({ message }) => notice("warn", `${row.teamKey}: ${message}`))),
+		Object.values(main).filter((row) => usageOf(row)?.warning).map((row) => notice("warn", h("b", {}, row.teamKey), ": ", usageOf(row).warning.replace("budgetUsd is", "a budget is"))),
 		table({
 			id: "projects", label: "projects", rows: Object.values(main), key: (row) => row.teamKey, filter: true, href: (row) => aside("edit", row.teamKey),
 			chips: [["Paused", (row) => row.paused], ["With planning", (row) => row.planningEnabled]],
@@ -63,7 +65,7 @@ export function view({ isNew, main, issues, templates, usage, failed }, ctx) {
 				col("Runner", "m sm", (row) => name(EXECUTION, row.executionMode), (row) => two(name(EXECUTION, row.executionMode), row.planningEnabled && "with planning")),
 				col("Provider", "m md", (row) => name(PROVIDERS, row.provider), (row) => two(name(PROVIDERS, row.provider), row.cloudRegion)),
 				col("In progress", "s", used, (row) => h("span", { class: "num" }, slots(row), meter(used(row), row.maxInProgressAiIssues, `${slots(row)} in progress`))),
-				col("This month", "m md", spent, (row) => h("span", { class: "num" }, budget(row), row.budgetUsd && meter(spent(row), row.budgetUsd, `${budget(row)} spent`))),
+				col("This month", "m md", spent, (row) => h("span", { class: "num" }, budget(row), row.budgetUsd && spent(row) !== null && meter(spent(row), row.budgetUsd, `${budget(row)} spent`))),
 				col("Workflows", "s md", null, (row) => templateOf(templates, row)),
 			],
 			actions: (row) => actionsOf(row, ctx),

@@ -7,7 +7,7 @@ import { open } from "./dialog.js";
 import { costOf, runs } from "./job.js";
 import { ago } from "./time.js";
 import { badge, button, dim, empty, external, loading, messageOf, section } from "./ui.js";
-import { REASONS, money, name } from "./words.js";
+import { REASONS, name, sumOf } from "./words.js";
 
 export function openAside(key, onClose) {
 	const dialog = open({ title: key, kind: "drawer", onClose: () => { quiet(); onClose(); } });
@@ -36,7 +36,7 @@ function view(why, issue, jobs) {
 	return [
 		why.decision && h("div", { class: "run-line" }, said(why.decision), h("span", {}, why.decision.message), dim(ago(why.decision.at))),
 		h("div", { class: "links" }, url && external(url, "Ticket"), issue?.marker && h("span", { class: "badge idle" }, issue.marker), issue && dim(issue.stateName)),
-		section("Runs", { note: jobs.length > 0 && money(costOf(jobs)) }, jobs.length ? runs(jobs) : h("p", { class: "muted" }, "No run was dispatched yet.")),
+		section("Runs", { note: jobs.length > 0 && sumOf(costOf(jobs)) }, jobs.length ? runs(jobs) : h("p", { class: "muted" }, "No run was dispatched yet.")),
 		section("Decisions before", { note: "newest first" }, why.history.length
 			? h("ol", { class: "entries" }, why.history.map((one) => h("li", {}, said(one), h("span", {}, one.message), dim(ago(one.at)))))
 			: h("p", { class: "muted" }, "This is the first.")),

@@ -8,7 +8,7 @@ import { destroyButton } from "../panels/sessions.js";
 import { open } from "./dialog.js";
 import { ago, duration, span } from "./time.js";
 import { badge, button, dim, empty, external, facts, loading, messageOf, notice, section } from "./ui.js";
-import { KINDS, RUNNERS, TIMEOUTS, count, isActive, money, name } from "./words.js";
+import { KINDS, RUNNERS, TIMEOUTS, count, isActive, money, name, sumOf } from "./words.js";
 
 export function openAside(id, onClose) {
 	const dialog = open({ title: "Run", kind: "drawer", onClose: () => { quiet(); onClose(); } });
@@ -97,12 +97,15 @@ function view({ job, steps, log, dropped, next }, attempts, reload, more) {
 		(log || active) && section("Log", { note: active ? "live, the last lines" : "the last lines" },
 			h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" }, log || "Nothing yet.")),
 		section("Facts", {}, facts(rows(job))),
-		attempts.length > 1 && section("All runs of this issue", { note: money(costOf(attempts)) }, runs(attempts, job.id)),
+		attempts.length > 1 && section("All runs of this issue", { note: sumOf(costOf(attempts)) }, runs(attempts, job.id)),
 	];
 }
 
-/** What runs have cost. */
-export const costOf = (jobs) => jobs.reduce((sum, job) => sum + (job.usage?.costUsd ?? 0), 0);
+/** What runs have cost; null when some have ended and none of them told. */
+export const costOf = (jobs) => {
+	const told = jobs.map((job) => job.usage?.costUsd).filter((cost) => typeof cost === "number");
+	return told.length > 0 || jobs.every(isActive) ? told.reduce((sum, cost) => sum + cost, 0) : null;
+};
 
 /** Runs, newest first, each leading to itself. */
 export const runs = (jobs, current) => h("ol", { class: "entries" }, jobs.map((one) =>

@@ -75,6 +75,9 @@ export const count = (count, one, more = `${one}s`) => `${count.toLocaleString("
 
 export const money = (usd) => (typeof usd === "number" ? `$${usd.toFixed(2)}` : "–");
 
+/** What runs have cost together. @param {number|null} usd Null when none of them told. */
+export const sumOf = (usd) => (usd === null ? "unknown cost" : money(usd));
+
 const ACTIVE = ["unknown", "dispatched", "running"];
 /** @param {{status: string}} job */
 export const isActive = (job) => ACTIVE.includes(job.status);

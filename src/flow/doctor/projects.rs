@@ -12,6 +12,7 @@ use crate::domain::mapping::{Mapping, Provider, Ticketing};
 use crate::domain::runner_mode::{Placement, place};
 use crate::domain::stage::Stage;
 use crate::domain::templates::{FileStatus, SYNC_BRANCH};
+use crate::flow::budget;
 use crate::flow::template_status::{self, ProjectStatus};
 use crate::store::StoreResult;
 use crate::ticketing::{Account, Jira, Linear};
@@ -66,9 +67,23 @@ pub(super) async fn examine(app: &App, all: &[Mapping]) -> StoreResult<Vec<Findi
         if let Some(own) = own {
             found.push(workflows(app, own).await);
         }
+        found.extend(budget_of(app, mapping)?);
         found.extend(runner(app, mapping, place(mode, mapping, app.available())));
     }
     Ok(found)
+}
+
+fn budget_of(app: &App, mapping: &Mapping) -> StoreResult<Option<Finding>> {
+    let now = app.now();
+    let warning = app
+        .store
+        .read(|tx| budget::warning(tx, app, mapping, now))?;
+    Ok(warning.map(|why| {
+        Finding::warning("project-budget", why)
+            .because("Spending is not limited as the project's budget says.")
+            .mend("Let runs report to this service, and use an agent that reports what it costs.")
+            .of(mapping.team_key.as_str())
+    }))
 }
 
 async fn tickets(app: &App, mapping: &Mapping) -> Vec<Finding> {

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
 use crate::app::App;
 use crate::domain::audit::{Action, Actor};
 use crate::domain::ids::TeamKey;
-use crate::domain::mapping::{Change, Input, Mapping, MappingError, MappingView, overlapping};
+use crate::domain::mapping::{
+    Change, Input, Mapping, MappingError, MappingView, MappingWarning, overlapping,
+};
 use crate::domain::time::Timestamp;
+use crate::flow::budget;
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
@@ -74,7 +77,28 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
         .store
         .write(move |tx| store(tx, &by, &input, now))
         .await??;
-    Ok(ok(&MappingView::of(&saved)))
+    Ok(ok(&with_warnings(
+        &app,
+        &saved,
+        json!(MappingView::of(&saved)),
+    )?))
+}
+
+/// The answer to a write, with what the operator should know of the mapping.
+fn with_warnings(app: &App, mapping: &Mapping, mut answer: Value) -> StoreResult<Value> {
+    let now = app.now();
+    let budget = app
+        .store
+        .read(|tx| budget::warning(tx, app, mapping, now))?;
+    let mut warnings = mapping.warnings();
+    warnings.extend(budget.map(|message| MappingWarning {
+        field: "budgetUsd",
+        message,
+    }));
+    if !warnings.is_empty() {
+        answer["warnings"] = json!(warnings);
+    }
+    Ok(answer)
 }
 
 /// Asks the ticketing system about a mapping that breaks no rule of ours. A system that cannot be
@@ -158,11 +182,7 @@ async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiR
     if change.gives("maxInProgressAiIssues") {
         answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
     }
-    let warnings = changed.warnings();
-    if !warnings.is_empty() {
-        answer["warnings"] = json!(warnings);
-    }
-    Ok(ok(&answer))
+    Ok(ok(&with_warnings(&app, &changed, answer)?))
 }
 
 /// Changes what is stored at the moment of the commit, so that two changes of different fields both count.

@@ -10,6 +10,7 @@ use crate::app::App;
 use crate::domain::ids::{IssueKey, TeamKey};
 use crate::domain::mapping::Mapping;
 use crate::domain::usage::{MicroUsd, Month, Spending, Sum};
+use crate::flow::budget;
 use crate::http::error::AdminFault;
 use crate::http::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
 use crate::store::usage::IssueUsage;
@@ -59,14 +60,19 @@ async fn show(query: String, app: App) -> ApiResult {
     issues.truncate(MAX_ISSUES);
     Ok(ok(&UsageView {
         month: month.to_string(),
-        mappings: by_mapping(month, &mapped, sums),
+        mappings: by_mapping(&app, month, &mapped, sums),
         issues: issues.into_iter().map(IssueView::of).collect(),
     }))
 }
 
 /// Every project there is, and those that are gone and used something; the dearest first. The budget is
 /// the one of now, whatever it was in that month.
-fn by_mapping(month: Month, mapped: &[Mapping], sums: Vec<(TeamKey, Sum)>) -> Vec<MappingView> {
+fn by_mapping(
+    app: &App,
+    month: Month,
+    mapped: &[Mapping],
+    sums: Vec<(TeamKey, Sum)>,
+) -> Vec<MappingView> {
     let mut rows: BTreeMap<TeamKey, (Sum, Option<MicroUsd>)> = mapped
         .iter()
         .map(|mapping| (mapping.team_key.clone(), (Sum::default(), mapping.budget)))
@@ -78,6 +84,7 @@ fn by_mapping(month: Month, mapped: &[Mapping], sums: Vec<(TeamKey, Sum)>) -> Ve
     rows.sort_by(|(_, (a, _)), (_, (b, _))| dearest(a, b));
     let view = |(team_key, (sum, budget)): (TeamKey, (Sum, Option<MicroUsd>))| MappingView {
         team_key,
+        warning: budget.and_then(|_| budget::blind(app, &sum)),
         used: SumView::of(sum),
         budget_usd: budget.map(MicroUsd::to_usd),
         budget_used_percent: budget.map(|budget| {
@@ -113,6 +120,9 @@ struct MappingView {
     used: SumView,
     budget_usd: Option<f64>,
     budget_used_percent: Option<f64>,
+    /// Why the budget may never take effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -145,7 +155,8 @@ struct SumView {
     turns: u64,
     input_tokens: u64,
     output_tokens: u64,
-    cost_usd: f64,
+    /// None when no run told what it cost.
+    cost_usd: Option<f64>,
 }
 
 impl SumView {
@@ -155,7 +166,7 @@ impl SumView {
             turns: sum.turns,
             input_tokens: sum.input_tokens,
             output_tokens: sum.output_tokens,
-            cost_usd: sum.cost.to_usd(),
+            cost_usd: sum.known_cost().map(MicroUsd::to_usd),
         }
     }
 }
