@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::caps;
+use super::decision::{Decision, advice};
 use super::effect::ChatMessage;
 use super::job::{Job, JobKind, JobState, PullRef};
 use super::mapping::Mapping;
@@ -20,6 +21,9 @@ pub use failure::{GUARDRAIL_HEADING, failed, failed_line, log_excerpt, next_step
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
+
+/// Begins a comment about a ticket that waits.
+const WAITS: &str = "Not started yet: ";
 
 /// Ends a text that was cut.
 const CUT_MARK: &str = "\n\n[… cut here: it is longer than a comment may be]";
@@ -106,6 +110,17 @@ pub fn verify_failed(summary: &str) -> String {
 
 pub fn session_finished(number: u64, url: &str) -> String {
     format!("Finished. PR #{number} opened: {url}")
+}
+
+/// Why a ticket waits, and what helps.
+pub fn waits(decision: &Decision) -> String {
+    let mut body = format!("{WAITS}{}", neutral(&decision.message));
+    if let Some(advice) = advice(decision) {
+        body.push_str("\n\n**What helps:** ");
+        body.push_str(advice);
+    }
+    body.push_str("\n\nThis comment goes away when the wait is over.");
+    body
 }
 
 pub fn parked(failures: u32) -> String {

@@ -11,6 +11,7 @@
 //! | move marker | it is set, not toggled; taking off an absent label is success |
 //! | ticket comment | on system A its id is made by us from the effect's id, and one that exists is success; on system B it carries the effect's id and is looked for before a retry, which waits until an earlier try can no longer arrive |
 //! | pull request comment | it carries an invisible marker with the effect's id, looked for and waited for in the same way |
+//! | comment about waiting | as a ticket comment, with an id made from its name; taking away one that is gone is success |
 //! | draft flag | it is set, not toggled |
 //! | log excerpt | the comment that it is added to is replaced as a whole |
 //! | sync workflows | it looks what the repository and the sync branch hold, and writes only what is not there |
@@ -64,6 +65,14 @@ pub enum Effect {
     TicketComment {
         issue: IssueRef,
         body: String,
+    },
+    /// The comment that says why the ticket waits.
+    WaitingComment {
+        issue: IssueRef,
+        /// Tells it from those of other waits.
+        name: String,
+        /// None takes the comment away.
+        body: Option<String>,
     },
     /// The end of a run's log, added to the comment about its failure once the run is over.
     LogExcerpt {
@@ -201,6 +210,8 @@ impl Effect {
                 RunHandle::Machine { id, .. } => cleanup_lane(HostKind::Vm, id),
                 RunHandle::Container { id } => cleanup_lane(HostKind::Local, id),
             },
+            // What only informs holds up nothing that the ticket waits for.
+            Effect::WaitingComment { issue, .. } => format!("waiting:{}", issue.id),
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
                 format!("pull:{repo}#{number}")
             }
@@ -239,6 +250,7 @@ impl Effect {
             Effect::DestroyMachine { job, issue, .. } => (job.as_ref(), issue.as_ref()),
             Effect::MoveMarker { issue, .. }
             | Effect::TicketComment { issue, .. }
+            | Effect::WaitingComment { issue, .. }
             | Effect::LogExcerpt { issue, .. } => (None, Some(issue)),
             Effect::PullComment { .. }
             | Effect::SetDraft { .. }
@@ -255,6 +267,7 @@ impl Effect {
             Effect::DestroyMachine { .. } => "destroy machine",
             Effect::MoveMarker { .. } => "move marker",
             Effect::TicketComment { .. } => "comment on ticket",
+            Effect::WaitingComment { .. } => "comment about waiting on ticket",
             Effect::LogExcerpt { .. } => "log excerpt on ticket",
             Effect::PullComment { .. } => "comment on pull request",
             Effect::SetDraft { .. } => "set draft flag",

@@ -110,6 +110,20 @@ pub(super) async fn act(app: &App, errand: &Errand) -> Acted {
         Effect::TicketComment { issue, body } => {
             ticket_comment(app, errand, issue, &errand.stamp(), body).await
         }
+        Effect::WaitingComment { issue, name, body } => {
+            let acted = match body {
+                Some(body) => ticket_comment(app, errand, issue, name, body).await,
+                None => match account(app, issue) {
+                    Ok(account) => gone_is_done(account.delete_comment(issue, name).await),
+                    Err(failure) => Err(failure),
+                },
+            };
+            // People can do without it, so a refusal is not for an operator to repair.
+            acted.or_else(|failure| match failure.cause {
+                Cause::Lasting => Ok(Acted::Gone(failure.error)),
+                Cause::Passing => Err(failure),
+            })
+        }
         Effect::LogExcerpt {
             issue,
             repo,

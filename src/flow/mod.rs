@@ -66,6 +66,7 @@ mod notice;
 mod own_pull;
 mod pull_run;
 mod task;
+mod waiting;
 
 pub use task::Stop;
 

@@ -16,6 +16,7 @@ use crate::domain::issue::{FlaggedIssue, IssueRef, Phase, Snapshot, System};
 use crate::domain::job::Job;
 use crate::domain::mapping::Mapping;
 use crate::domain::time::Timestamp;
+use crate::store::waiting::Wait;
 use crate::store::{Rows, StoreResult, dedup, jobs, ledger, mappings, outbox, parked};
 use crate::ticketing::Account;
 
@@ -24,6 +25,7 @@ use super::closed;
 use super::dispatch::{self, Plan};
 use super::image;
 use super::limit;
+use super::waiting;
 
 /// An issue that all who handle it share: a copy each, of thousands, would be most of our memory.
 type Shared = Arc<FlaggedIssue>;
@@ -56,6 +58,12 @@ pub async fn once(app: &App) -> StoreResult<()> {
     let images = images(app, &view, &mut decided).await;
     let is_silent = looks.iter().any(|look| look.failure.is_some());
     note_waiting(app, &decided, is_silent, now);
+    let is_unseen = |wait: &Wait| {
+        let look = looks.iter().find(|look| look.system == wait.issue.system);
+        look.is_none_or(|look| look.failure.is_some() || look.unread.contains(&wait.team))
+    };
+    let all = decided.iter().map(|(issue, decision)| (&**issue, decision));
+    waiting::update(app, all, is_unseen, now).await?;
     note(app, decided, images, now).await?;
     for look in looks.iter().filter(|look| look.failure.is_none()) {
         closed::end_runs(app, look.system, &flagged).await?;

@@ -27,6 +27,7 @@ pub mod settings;
 pub mod steps;
 pub mod syncs;
 pub mod usage;
+pub mod waiting;
 
 mod backup;
 mod examine;

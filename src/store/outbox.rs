@@ -498,6 +498,7 @@ mod tests {
                 url: String::new(),
             },
             label: LogLabel::SessionFailed,
+            comment: None,
         };
         write(&store, move |tx| {
             push(tx, &ticket(1, Stage::ImplementationFailed), NOW)?;

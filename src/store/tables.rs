@@ -28,6 +28,7 @@ use super::shelf::Shelf;
 use super::steps::{StepRow, Tally};
 use super::syncs::Synced;
 use super::usage::{IssueUsage, MappingUsage};
+use super::waiting::Wait;
 
 /// Name -> schema version, counters. A handful.
 pub const META: Shelf<&str, Value> = Shelf::new("meta-1");
@@ -108,6 +109,9 @@ pub const CONTEXTS: Shelf<&str, IssueContext> = Shelf::new("contexts-1");
 /// Issue key -> its last decision and the ones before. Written when a decision changes.
 pub const LEDGER: Shelf<&str, LedgerRow> = Shelf::new("ledger-1");
 
+/// Issue id -> the wait that it is in, when that does not pass by itself. As many as there are such issues.
+pub const WAITING: Shelf<&str, Wait> = Shelf::new("waiting-1");
+
 /// (Lane, sequence) -> errand that is owed. Short: what the outside has not taken yet.
 pub const OUTBOX: Shelf<(&str, u64), Errand> = Shelf::new("outbox-1");
 /// (Due in milliseconds, lane) -> sequence of the lane's first errand. One row for each lane.
@@ -173,6 +177,7 @@ pub fn visit_all(visitor: &mut impl Visitor) -> StoreResult<()> {
     visitor.visit(&USAGE_BY_ISSUE)?;
     visitor.visit(&CONTEXTS)?;
     visitor.visit(&LEDGER)?;
+    visitor.visit(&WAITING)?;
     visitor.visit(&OUTBOX)?;
     visitor.visit(&OUTBOX_HEADS)?;
     visitor.visit(&OUTBOX_DEAD)?;

@@ -141,6 +141,21 @@ impl Account {
         }
     }
 
+    /// Deletes the comment that [`comment`](Self::comment) wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn delete_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+    ) -> Result<(), VendorError> {
+        match self {
+            Account::Linear(linear) => linear.delete_comment(effect_id).await,
+            Account::Jira(jira) => jira.delete_comment(issue, effect_id).await,
+        }
+    }
+
     /// Replaces the text of the comment that [`comment`](Self::comment) wrote for an effect.
     ///
     /// # Errors

@@ -61,6 +61,7 @@ linear mutation issueAddLabel
 linear mutation issueRemoveLabel
 linear mutation commentCreate
 linear mutation commentUpdate
+linear mutation commentDelete
 linear mutation attachmentCreate
 jira GET /rest/api/N/myself
 jira GET /rest/api/N/field
@@ -72,6 +73,7 @@ jira PUT /rest/api/N/issue/N
 jira GET /rest/api/N/issue/N/comment
 jira POST /rest/api/N/issue/N/comment
 jira PUT /rest/api/N/issue/N/comment/N
+jira DELETE /rest/api/N/issue/N/comment/N
 jira POST /rest/api/N/issue/N/remotelink
 jira GET /rest/api/N/issue/N/editmeta
 jira GET /rest/api/N/issue/createmeta/N/issuetypes

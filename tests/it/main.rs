@@ -54,6 +54,7 @@ mod template_status;
 mod templates;
 mod ticketing_webhooks;
 mod usage;
+mod waiting;
 mod watching;
 mod webhooks;
 mod why;

@@ -180,6 +180,9 @@ impl Jira {
             ("PUT", ["comment", id]) => {
                 shelf.change(|model| talk::edit_comment(model, at, id, body))
             }
+            ("DELETE", ["comment", id]) => {
+                shelf.change(|model| talk::delete_comment(model, at, id))
+            }
             ("POST", ["remotelink"]) => shelf.change(|model| talk::remote_link(model, at, body)),
             ("GET", ["transitions"]) => {
                 let all: Vec<Value> = STATUSES

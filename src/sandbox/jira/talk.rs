@@ -63,12 +63,24 @@ pub(super) fn edit_comment(model: &mut Model, issue: usize, id: &str, body: &Val
     if let Some(problem) = document::problem(&body["body"]) {
         return field_refusal("comment", &problem);
     }
-    let is_it = |comment: &Comment| comment.issue == issue && comment.id.to_string() == id;
-    let Some(at) = model.comments.iter().position(is_it) else {
+    let Some(at) = find_comment(model, issue, id) else {
         return refusal(404, "Can not find a comment for the id.");
     };
     model.comments[at].body = body["body"].clone();
     Reply::json(200, &comment_json(model, at, false))
+}
+
+pub(super) fn delete_comment(model: &mut Model, issue: usize, id: &str) -> Reply {
+    let Some(at) = find_comment(model, issue, id) else {
+        return refusal(404, "Can not find a comment for the id.");
+    };
+    model.comments.remove(at);
+    Reply::empty(204)
+}
+
+fn find_comment(model: &Model, issue: usize, id: &str) -> Option<usize> {
+    let is_it = |comment: &Comment| comment.issue == issue && comment.id.to_string() == id;
+    model.comments.iter().position(is_it)
 }
 
 pub(super) fn remote_link(model: &mut Model, issue: usize, body: &Value) -> Reply {

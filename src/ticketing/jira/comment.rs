@@ -63,17 +63,33 @@ pub(super) async fn edit(
     effect_id: &str,
     body: &str,
 ) -> Result<(), VendorError> {
+    let path = own_path(jira, issue, effect_id).await?;
+    let request = jira
+        .request("changing the comment", Method::PUT, &path)
+        .json(&json!({"body": adf::document(body)}));
+    jira.wire.send(&request).await.map(drop)
+}
+
+/// Deletes our comment of this effect.
+pub(super) async fn delete(
+    jira: &Jira,
+    issue: &IssueRef,
+    effect_id: &str,
+) -> Result<(), VendorError> {
+    let path = own_path(jira, issue, effect_id).await?;
+    let request = jira.request("deleting the comment", Method::DELETE, &path);
+    jira.wire.send(&request).await.map(drop)
+}
+
+/// Where our comment of this effect is found.
+async fn own_path(jira: &Jira, issue: &IssueRef, effect_id: &str) -> Result<String, VendorError> {
     let path = path_of(issue);
     let (comments, response) = newest(jira, "looking for the comment", &path, 0).await?;
     let own = comments
         .iter()
         .find(|comment| comment.effect() == Some(effect_id));
     let own = own.ok_or_else(|| response.refusal(404, "our comment is not among the newest"))?;
-    let path = format!("{path}/{}", url_encoded(&own.id));
-    let request = jira
-        .request("changing the comment", Method::PUT, &path)
-        .json(&json!({"body": adf::document(body)}));
-    jira.wire.send(&request).await.map(drop)
+    Ok(format!("{path}/{}", url_encoded(&own.id)))
 }
 
 /// Our comments of these effects, in this order. The newest are looked at first; a ticket's whole

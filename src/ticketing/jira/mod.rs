@@ -166,6 +166,18 @@ impl Jira {
         comment::is_there(self, issue, effect_id, body, since).await
     }
 
+    /// Deletes the comment that we wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn delete_comment(
+        &self,
+        issue: &IssueRef,
+        effect_id: &str,
+    ) -> Result<(), VendorError> {
+        comment::delete(self, issue, effect_id).await
+    }
+
     /// Replaces the text of the comment that we wrote for an effect.
     ///
     /// # Errors

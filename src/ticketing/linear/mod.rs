@@ -114,6 +114,18 @@ impl Linear {
         }
     }
 
+    /// Deletes what [`comment`](Self::comment) wrote for an effect.
+    ///
+    /// # Errors
+    /// `is_not_found()` when the comment is gone.
+    pub async fn delete_comment(&self, effect_id: &str) -> Result<(), VendorError> {
+        const QUERY: &str = "mutation($id: String!) { commentDelete(id: $id) { success } }";
+        let variables = json!({"id": uuid_for(effect_id)});
+        self.ask::<Value>(self.write("deleting the comment", QUERY, variables))
+            .await
+            .map(drop)
+    }
+
     /// Replaces the text of what [`comment`](Self::comment) wrote for an effect.
     ///
     /// # Errors

@@ -356,6 +356,11 @@ pub async fn ask_the_ticketing_system(world: &World) {
     }
     let never = account.edit_comment(&issue, "effect-2", "Never.").await;
     assert!(never.unwrap_err().is_not_found());
+    let comment = account.comment(&issue, "effect-3", "Soon gone.");
+    comment.await.unwrap();
+    account.delete_comment(&issue, "effect-3").await.unwrap();
+    let again = account.delete_comment(&issue, "effect-3").await;
+    assert!(again.unwrap_err().is_not_found());
     let ops = Mapping {
         team_key: "OPS".into(),
         ..mapping()
@@ -422,6 +427,11 @@ pub async fn ask_jira(world: &World) {
     assert_eq!(ours.unwrap(), ["Done.\n\n**The log**\n\n```\nls\n```"]);
     let never = jira.edit_comment(&issue, "effect-2", "Never.").await;
     assert!(never.unwrap_err().is_not_found());
+    let comment = jira.comment(&issue, "effect-3", "Soon gone.");
+    comment.await.unwrap();
+    jira.delete_comment(&issue, "effect-3").await.unwrap();
+    let again = jira.delete_comment(&issue, "effect-3").await;
+    assert!(again.unwrap_err().is_not_found());
     let found = jira.find(&[&mapping], &issue.key).await.unwrap();
     assert_eq!(
         (found.len(), found[0].issue.marker_field.as_ref()),

@@ -1,0 +1,166 @@
+//! A ticket that waits for something that does not pass by itself says so, once, until that is over.
+
+use std::time::Duration;
+
+use agent_implement::domain::ids::Repo;
+use agent_implement::domain::issue::Phase;
+use agent_implement::domain::mapping::Mapping;
+use agent_implement::sandbox::{Fault, Vendor};
+use agent_implement::store::parked::{self, Parked};
+use agent_implement::store::{mappings, waiting};
+
+use crate::jira::with_query;
+use crate::world::{Engine, Making, World, mapping};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const NO_MAPPING: &str = "Not started yet: No mapping for team NEW. Add one in Projects.\n\n\
+     **What helps:** Map its team to a repository: the panel's Projects, or POST /api/mappings.\n\n\
+     This comment goes away when the wait is over.";
+
+fn by_hand() -> Making {
+    Making {
+        mappings: vec![mapping(), with_query("OPS", "project = OPS", "OPS")],
+        engine: Engine::by_hand(),
+        runs_by_hand: true,
+        ..Making::default()
+    }
+}
+
+/// Flags a ticket of a team that is mapped to nothing.
+fn flag(world: &World, key: &str) {
+    let linear = world.town.linear();
+    linear.team("NEW", "New");
+    linear.issue(key).title("Work").add_label("Agent-Implement");
+}
+
+fn said(world: &World, key: &str) -> Vec<String> {
+    world.town.linear().issue(key).comments()
+}
+
+async fn later(world: &World, span: Duration) {
+    world.wait(span);
+    world.turn().await;
+}
+
+async fn map(world: &World, team: &str) {
+    let mapping = Mapping {
+        team_key: team.into(),
+        ..mapping()
+    };
+    let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
+    put.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lasting_wait_is_told_once_and_the_comment_goes_when_the_ticket_runs() {
+    let mut world = World::made(by_hand()).await;
+    flag(&world, "NEW-1");
+    world.turn().await;
+    later(&world, 5 * MINUTE - Duration::from_secs(1)).await;
+    assert_eq!(said(&world, "NEW-1"), [""; 0], "most waits pass");
+
+    // A comment whose answer is lost is not written twice.
+    let linear = world.town.faults(Vendor::Linear);
+    linear.next_on("commentCreate", Fault::DropAfter);
+    later(&world, Duration::from_secs(1)).await;
+    world.quiet().await;
+    assert_eq!(said(&world, "NEW-1"), [NO_MAPPING]);
+    for _ in 0..3 {
+        later(&world, 10 * MINUTE).await;
+    }
+    let making = Making {
+        mappings: Vec::new(),
+        ..by_hand()
+    };
+    world = world.restarted(making).await;
+    later(&world, 10 * MINUTE).await;
+    // A system that shows nothing does not say that the wait is over.
+    world.town.faults(Vendor::Linear).outage(true);
+    later(&world, MINUTE).await;
+    world.town.faults(Vendor::Linear).outage(false);
+    later(&world, MINUTE).await;
+    assert_eq!(said(&world, "NEW-1"), [NO_MAPPING]);
+
+    map(&world, "NEW").await;
+    later(&world, MINUTE).await;
+    assert_eq!(world.jobs("NEW-1").len(), 1);
+    world.quiet().await;
+    assert_eq!(said(&world, "NEW-1"), [""; 0]);
+    assert!(world.app.store.read(waiting::all).unwrap().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_wait_of_a_ticket_has_its_own_comment() {
+    let world = World::made(by_hand()).await;
+    let ticket = world.town.jira().issue("OPS-1").title("Work").repo("OPS");
+    ticket.clone().status("Ready");
+    let id = ticket.snapshot().unwrap().id;
+    let issue = world.app.account(agent_implement::domain::issue::System::B);
+    let ops = with_query("OPS", "project = OPS", "OPS");
+    let seen = issue.unwrap().snapshot(&[&ops]).await.unwrap();
+    let issue = seen.issues[0].issue.clone();
+    assert_eq!(issue.id.as_str(), id);
+    for _ in 0..2 {
+        let parked = Parked {
+            issue: issue.clone(),
+            repo: Repo::new("acme", "shop"),
+            phase: Phase::Implementation,
+            failures: 3,
+            last_conclusion: "it broke".into(),
+            parked_at: world.app.now(),
+        };
+        let park = world.app.store.write(move |tx| parked::park(tx, &parked));
+        park.await.unwrap();
+        for _ in 0..7 {
+            later(&world, MINUTE).await;
+        }
+        world.quiet().await;
+        let comments = ticket.comments();
+        assert_eq!(comments.len(), 1, "{comments:?}");
+        assert!(
+            comments[0].starts_with("Not started yet: Parked after repeated failures."),
+            "{comments:?}"
+        );
+        // The ticket is not worked on any more, so that nothing runs.
+        ticket.clone().status("To be discussed");
+        let jira = world.town.faults(Vendor::Jira);
+        jira.next_on("DELETE", Fault::DropAfter);
+        later(&world, MINUTE).await;
+        world.quiet().await;
+        assert_eq!(ticket.comments(), [""; 0]);
+        ticket.clone().status("Ready");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waits_are_told_a_few_at_a_time() {
+    let world = World::made(by_hand()).await;
+    let keys: Vec<String> = (1..=45).map(|number| format!("NEW-{number}")).collect();
+    keys.iter().for_each(|key| flag(&world, key));
+    world.turn().await;
+    let told = || {
+        let comments = keys.iter().map(|key| said(&world, key).len());
+        comments.sum::<usize>()
+    };
+    for (span, expected) in [(5, 20), (1, 40), (1, 45), (1, 45)] {
+        later(&world, span * MINUTE).await;
+        assert_eq!(told(), expected);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_that_is_refused_is_let_go() {
+    let world = World::made(by_hand()).await;
+    flag(&world, "NEW-1");
+    world.turn().await;
+    let linear = world.town.faults(Vendor::Linear);
+    linear.next_on("commentCreate", Fault::Status(403));
+    later(&world, 5 * MINUTE).await;
+    world.quiet().await;
+    assert_eq!(said(&world, "NEW-1"), [""; 0]);
+    world.end().await;
+}
