@@ -6,6 +6,9 @@
 //! (`cargo install ripsecrets --root target/bench-tools`). Ratios within one run are what counts;
 //! absolute numbers belong to the machine.
 //!
+//! Then files made to hurt: every word that a rule looks for, over and over, half tokens, encodings in
+//! encodings, archives. The slowest of them must keep up as well, or the benchmark fails.
+//!
 //! `cargo bench --bench guard -- --dir /some/source --rounds 5`
 
 use std::path::{Path, PathBuf};
@@ -109,7 +112,142 @@ fn main() -> Result<()> {
         Err(error) => println!("ripsecrets was not measured: {error:#}\n"),
     }
     print(&rows, blocked, files.len());
+    hostile(line.rounds.max(1))
+}
+
+/// Measures crafted files; the slowest must reach what is wanted.
+fn hostile(rounds: usize) -> Result<()> {
+    let none = AllowList::default();
+    let mut rows: Vec<(f64, String)> = Vec::new();
+    for (name, path, content) in crafted()? {
+        let mut took = Duration::MAX;
+        for _ in 0..rounds {
+            let before = processor_time()?;
+            judge(path, b"", &content, &none);
+            took = took.min(processor_time()?.saturating_sub(before));
+        }
+        let rate = content.len() as f64 / 1e6 / took.as_secs_f64();
+        rows.push((rate, name));
+    }
+    rows.sort_by(|one, other| one.0.total_cmp(&other.0));
+    println!(
+        "\n{} crafted files, the slowest of them in MB/s:",
+        rows.len()
+    );
+    for (rate, name) in rows.iter().take(10) {
+        println!("{rate:>10.1}  {name}");
+    }
+    let (rate, name) = rows.first().context("no crafted file")?;
+    ensure!(*rate >= WANTED, "MISSED: {rate:.1} MB/s for {name}");
     Ok(())
+}
+
+/// Processor time of this thread, which does not count what else the machine does.
+fn processor_time() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let time = stat.split(' ').next().context("an odd schedstat")?;
+    Ok(Duration::from_nanos(time.parse()?))
+}
+
+/// What each crafted file is, its path and its content.
+fn crafted() -> Result<Vec<(String, &'static str, Vec<u8>)>> {
+    const SIZE: usize = 512 << 10;
+    let fill = |unit: &str| unit.repeat(SIZE / unit.len().max(1) + 1).into_bytes();
+    let half = "aB3xK9".repeat(40);
+    let units = [
+        "-----BEGIN PRIVATE KEY-----\n".to_owned(),
+        "-----BEGIN PRIVATE KEY-----\nComment: -----BEGIN PRIVATE KEY-----\n".into(),
+        "-----BEGIN PRIVATE KEY-----".into(),
+        "password='".into(),
+        "password=password=".into(),
+        "password \"".into(),
+        "token eyJ".into(),
+        "token eyJaaaaaaaaaaaaa.eyJ".into(),
+        "postgres://a:b@c ".into(),
+        "https://a:bB3xK9aaa@c.net ".into(),
+        "host=a.b.net;pwd=b;".into(),
+        "host=a.b.net;pwd=bB3xK9;password=aB3xK9;".into(),
+        "curl -u a:b ".into(),
+        "machine a login b password c".into(),
+        "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ== ".into(),
+        "authorization: bearer aB3xK9aB3xK9aB3xK9aB3xK9 ".into(),
+        "\"d\":\"aB3xK9aB3xK9aB3xK9aB3xK9aB3xK9aB3xK9aB3xK9\",".into(),
+        ".glpat-glpat-glpat-".into(),
+        "AZDOabcd ".into(),
+        format!("stripe_key={} ", &half[..100]),
+        format!("stripe_key={} ", &half[..20]),
+        "stripe aws azure github_key=aB3xK9aB3xK9aB3xK9aB3xK9 ".into(),
+        format!("AIza{} ", &half[..35]),
+        format!("sk-ant-api03-{} ", &half[..100]),
+        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCg== ".into(),
+        "ZXlKaGJHY2lPaUpJVXpJMU5pSjkuZXlKaGJHY2lPaUpJVXpJMU5pSjk= ".into(),
+        "%70%61%73%73%77%6f%72%64%3d".into(),
+        "\\u0070\\u0061\\u0073\\u0073".into(),
+        "\u{200b}key\u{200b}=".into(),
+        "kind: Secret\ndata:\n  a: ".into(),
+    ];
+    let name = |unit: &str| {
+        unit.chars()
+            .take(48)
+            .collect::<String>()
+            .escape_debug()
+            .to_string()
+    };
+    let mut files: Vec<(String, &str, Vec<u8>)> = Vec::new();
+    for unit in units.iter().chain(&words()?) {
+        files.push((name(unit), "x/.npmrc", fill(unit)));
+        files.push((
+            format!("{} and a space", name(unit)),
+            "x/a.yml",
+            fill(&format!("{unit} ")),
+        ));
+    }
+    let all = words()?.join("=\"");
+    files.push(("all words".into(), "a.txt", fill(&all)));
+    let once = data_encoding::BASE64.encode(&fill(&all));
+    let twice = data_encoding::BASE64.encode(once.as_bytes());
+    files.push(("all words in base64".into(), "a.txt", once.into_bytes()));
+    files.push((
+        "all words in base64 twice".into(),
+        "a.txt",
+        twice.clone().into_bytes(),
+    ));
+    files.push((
+        "escapes in base64 twice".into(),
+        "a.txt",
+        twice.replace('a', "%61").into_bytes(),
+    ));
+    let wide = all
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect::<Vec<u8>>();
+    files.push((
+        "all words in UTF-16".into(),
+        "a.txt",
+        wide.repeat(SIZE / wide.len() + 1),
+    ));
+    Ok(files)
+}
+
+/// Every text that stands in the rules: the names, and the letters of the formats.
+fn words() -> Result<Vec<String>> {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/domain/sensitive/rules");
+    let mut words = std::collections::BTreeSet::new();
+    for file in read(&rules)? {
+        let source = String::from_utf8(file.content)?;
+        for text in source.split('"').skip(1).step_by(2) {
+            let letters = text
+                .split('{')
+                .map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+            words.extend(
+                letters
+                    .filter(|part| part.len() > 1 && part.len() < 60)
+                    .map(str::to_owned),
+            );
+        }
+    }
+    ensure!(words.len() > 500, "the rules could not be read");
+    Ok(words.into_iter().collect())
 }
 
 fn print(rows: &[Row], blocked: usize, files: usize) {

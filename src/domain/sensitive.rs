@@ -7,21 +7,30 @@
 //! category and never the secret. (spec: *Ticket comments posted*)
 
 mod allow;
+mod assignment;
 mod contents;
+mod decode;
 mod in_text;
 mod magic;
 mod names;
 mod plausible;
 mod rules;
+mod scanner;
+mod shape;
+mod special;
 #[cfg(test)]
 mod tests;
+mod text;
+mod unpack;
 
 use std::collections::HashSet;
 use std::fmt;
 
 pub use allow::{AllowList, AllowListError};
+use contents::Strength;
 pub use in_text::{MARK, OpenKey, judge_words, line_of, secrets_in, without};
 use rules::Kind;
+use unpack::Budget;
 
 use super::comments::{GUARDRAIL_HEADING, is_visible};
 
@@ -128,34 +137,105 @@ pub enum Verdict {
 
 /// Judges one changed file: `before` and `after` are its contents on either side of the change.
 pub fn judge(path: &str, before: &[u8], after: &[u8], allow: &AllowList) -> Verdict {
-    let folded = names::folded(path);
-    let decoded = magic::as_text(after);
-    let text = decoded.as_deref().unwrap_or(after);
-    let is_allowed = allow.permits(path);
-    let name = names::judge(&folded, text);
-    if let Some(category) = name.filter(|_| !is_allowed) {
-        return Verdict::Blocks(Reason::Name(category));
-    }
-    let found = if magic::is_binary(text) {
-        judge_binary(text, is_allowed)
-    } else {
-        judge_text(&folded, before, text, is_allowed)
+    let mut archive = Archive {
+        is_allowed: allow.permits(path),
+        budget: Budget::of(after.len()),
+        known: HashSet::new(),
     };
-    let base_name = folded.rsplit('/').next().unwrap_or_default();
-    match found {
-        Verdict::Passes if names::is_data(base_name) && !is_allowed => Verdict::Warns(
-            Reason::Content(Category::Database, "possible data of a database"),
-        ),
-        found => found,
+    archive.learn(path, before);
+    archive.judge(path, before, after, 0)
+}
+
+/// What a file and the files in it have in common.
+struct Archive {
+    is_allowed: bool,
+    budget: Budget,
+    /// What the archive held before the change.
+    known: HashSet<Vec<u8>>,
+}
+
+impl Archive {
+    /// Remembers the files that were in the archive: they are not this change's doing.
+    fn learn(&mut self, path: &str, before: &[u8]) {
+        let mut budget = Budget::of(before.len());
+        let entries = unpack::entries(path, before, &mut budget);
+        let contents = entries.into_iter().flatten().map(|entry| entry.content);
+        self.known.extend(contents);
+    }
+
+    fn judge(&mut self, path: &str, before: &[u8], after: &[u8], depth: usize) -> Verdict {
+        let folded = names::folded(path);
+        let text = text::decoded(after);
+        let name = names::judge(&folded, &text);
+        if let Some(category) = name.filter(|_| !self.is_allowed) {
+            return Verdict::Blocks(Reason::Name(category));
+        }
+        let found = if text::is_binary(&text) {
+            judge_binary(&text, self.is_allowed).or_else(|| self.inside(path, after, depth))
+        } else {
+            judge_text(&folded, before, &text, self.is_allowed)
+        };
+        let base_name = folded.rsplit('/').next().unwrap_or_default();
+        match found {
+            Verdict::Passes
+                if names::is_data(base_name)
+                    && !self.is_allowed
+                    && !names::is_in_tests(&folded) =>
+            {
+                let what = "possible data of a database";
+                Verdict::Warns(Reason::Content(Category::Database, what))
+            }
+            found => found,
+        }
+    }
+
+    /// Judges the files in an archive: the first that blocks, or else the first that warns.
+    fn inside(&mut self, path: &str, content: &[u8], depth: usize) -> Verdict {
+        const TOO_LARGE: Reason = Reason::Content(
+            Category::TokensAndAuth,
+            "archive that could not be looked through whole",
+        );
+        if depth == unpack::DEPTH {
+            return Verdict::Warns(TOO_LARGE);
+        }
+        let entries = unpack::entries(path, content, &mut self.budget);
+        let mut verdict = Verdict::Passes;
+        for entry in entries.into_iter().flatten() {
+            if self.known.contains(&entry.content) {
+                continue;
+            }
+            verdict = verdict.or_else(|| self.judge(&entry.name, b"", &entry.content, depth + 1));
+            if matches!(verdict, Verdict::Blocks(_)) {
+                return verdict;
+            }
+        }
+        match verdict {
+            Verdict::Passes if self.budget.is_spent() && !self.is_allowed => {
+                Verdict::Warns(TOO_LARGE)
+            }
+            verdict => verdict,
+        }
+    }
+}
+
+impl Verdict {
+    /// This verdict, or one that weighs more.
+    fn or_else(self, other: impl FnOnce() -> Verdict) -> Verdict {
+        match self {
+            Verdict::Blocks(_) => self,
+            Verdict::Passes => other(),
+            Verdict::Warns(_) => match other() {
+                Verdict::Blocks(reason) => Verdict::Blocks(reason),
+                _ => self,
+            },
+        }
     }
 }
 
 /// Of what is not text only key material counts: all else comes by chance in so many bytes.
 fn judge_binary(content: &[u8], is_allowed: bool) -> Verdict {
     let found = contents::scan("", content);
-    let key = found
-        .iter()
-        .find(|finding| finding.rule.kind == Kind::PrivateKey);
+    let key = found.iter().find(|finding| finding.rule.kind.is_key());
     let what = match (key, magic::key_store(content)) {
         (Some(key), _) => key.rule.what,
         (None, Some(store)) if !is_allowed => store,
@@ -169,21 +249,22 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
     if found.is_empty() {
         return Verdict::Passes;
     }
-    let decoded = magic::as_text(before);
-    let before = contents::scan(path, decoded.as_deref().unwrap_or(before));
-    let known: HashSet<&[u8]> = before.iter().map(|finding| finding.secret).collect();
+    let before = contents::scan(path, &text::decoded(before));
+    let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
     let is_in_tests = names::is_in_tests(path);
     let mut verdict = Verdict::Passes;
     for finding in found {
-        let (rule, is_key) = (finding.rule, finding.rule.kind == Kind::PrivateKey);
-        if known.contains(finding.secret) || (is_allowed && !is_key) {
+        let rule = finding.rule;
+        if known.contains(&*finding.secret) || (is_allowed && !rule.kind.is_key()) {
             continue;
         }
         let reason = Reason::Content(rule.category, rule.what);
-        let is_weak = match rule.kind {
-            Kind::Random => true,
-            Kind::Setting | Kind::Url | Kind::WebUrl | Kind::Jwt => is_in_tests,
-            Kind::PrivateKey | Kind::Format | Kind::Named | Kind::Mixed => false,
+        let is_weak = match finding.strength {
+            // Tests are full of what only looks like a secret.
+            Strength::Possible if is_in_tests && rule.kind == Kind::Random => continue,
+            Strength::Possible => true,
+            Strength::Likely => is_in_tests,
+            Strength::Certain => false,
         };
         match verdict {
             _ if !is_weak => return Verdict::Blocks(reason),

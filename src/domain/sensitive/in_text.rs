@@ -10,8 +10,9 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
+use super::contents::{self, Strength};
 use super::rules::Kind;
-use super::{Reason, contents, magic};
+use super::{Reason, text};
 
 /// What stands where a secret stood.
 pub const MARK: &str = "[redacted]";
@@ -91,7 +92,7 @@ pub fn without(text: &str, ranges: &[Range<usize>]) -> String {
 pub fn judge_words(words: &str) -> Option<Reason> {
     let parts = std::iter::once(words).chain(words.split('/'));
     let mut found = parts.flat_map(|part| contents::scan("", part.as_bytes()));
-    let blocking = found.find(|finding| finding.rule.kind != Kind::Random)?;
+    let blocking = found.find(|finding| finding.strength != Strength::Possible)?;
     Some(Reason::Content(blocking.rule.category, blocking.rule.what))
 }
 
@@ -101,16 +102,14 @@ pub fn line_of(path: &str, before: &[u8], after: &[u8], reason: &Reason) -> Opti
     let Reason::Content(_, what) = reason else {
         return None;
     };
-    let (old, new) = (magic::as_text(before), magic::as_text(after));
-    let before = old.as_deref().unwrap_or(before);
-    let after = new.as_deref().unwrap_or(after);
-    let known: HashSet<&[u8]> = contents::scan(path, before)
+    let (before, after) = (text::decoded(before), text::decoded(after));
+    let known: HashSet<Vec<u8>> = contents::scan(path, &before)
         .into_iter()
         .map(|finding| finding.secret)
         .collect();
-    let found = contents::scan(path, after).into_iter();
+    let found = contents::scan(path, &after).into_iter();
     let mut of_rule = found.filter(|finding| finding.rule.what == *what);
-    let finding = of_rule.find(|finding| !known.contains(finding.secret))?;
+    let finding = of_rule.find(|finding| !known.contains(&finding.secret))?;
     let newlines = after[..finding.range.start]
         .iter()
         .filter(|byte| **byte == b'\n');
@@ -121,11 +120,11 @@ fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
     let shapes = &*SHAPES;
     let mut found = Vec::new();
     for finding in contents::scan("", text) {
-        match finding.rule.kind {
+        match finding.strength {
             // Only warned about in files.
-            Kind::Random => {}
+            Strength::Possible => {}
             // Followed below, run by run: what the rule takes in may hold the quotes of JSON.
-            Kind::PrivateKey if finding.range.len() > KEY_RUN => {
+            _ if finding.rule.kind == Kind::Armor => {
                 key_runs(text, finding.range, &mut found);
             }
             _ => found.push(within_quotes(text, finding.range)),

@@ -1,10 +1,10 @@
 //! Binary files by their first bytes.
 
-/// How far git looks for a zero byte to tell binary from text?
-const GIT_LOOKS: usize = 8000;
-
 /// `pkcs7-data`, the outermost content of a PKCS #12 store.
 const OID_PKCS7_DATA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01";
+
+/// `pkcs5PBES2` and the older kinds of encryption with a password, the outermost of an encrypted key.
+const OID_PKCS5: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05";
 
 /// Algorithms of keys, as PKCS #8 names them: RSA, elliptic curves, Ed25519 and its kin.
 const OIDS_OF_KEYS: [&[u8]; 3] = [
@@ -12,11 +12,6 @@ const OIDS_OF_KEYS: [&[u8]; 3] = [
     b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01",
     b"\x06\x03\x2b\x65",
 ];
-
-/// Whether git takes the content for binary.
-pub(super) fn is_binary(content: &[u8]) -> bool {
-    content[..content.len().min(GIT_LOOKS)].contains(&0)
-}
 
 /// A store of keys or a key, whatever its name is.
 pub(super) fn key_store(content: &[u8]) -> Option<&'static str> {
@@ -37,12 +32,25 @@ pub(super) fn key_store(content: &[u8]) -> Option<&'static str> {
             .iter()
             .any(|oid| begins_soon(rest, oid))
             .then_some("private key"),
+        // An encrypted key: how, then the bytes.
+        [0x30, _, rest @ ..] => rest.starts_with(OID_PKCS5).then_some("private key"),
         // PKCS #1: version, then a modulus of at least 1,024 bits.
         [0x02, 0x01, 0x00, 0x02, 0x81 | 0x82, ..] => Some("private key"),
         // SEC 1: version 1, then an octet string of the size of a curve.
         [0x02, 0x01, 0x01, 0x04, 0x20 | 0x30 | 0x42, ..] => Some("private key"),
         _ => None,
     }
+}
+
+/// Whether bytes begin as a key's structure does: a cheap test before [`key_store`].
+pub(super) fn begins_as_key(head: &[u8]) -> bool {
+    matches!(
+        inside_sequence(head),
+        Some(
+            [0x02, 0x01, 0x00 | 0x01 | 0x03, 0x02 | 0x04 | 0x30, ..]
+                | [0x30, _, 0x06, 0x09, 0x2a, ..]
+        )
+    )
 }
 
 /// A certificate, or a ring of public keys: nothing in it is secret.
@@ -72,18 +80,4 @@ fn begins_soon(bytes: &[u8], part: &[u8]) -> bool {
     bytes[..bytes.len().min(part.len() + 8)]
         .windows(part.len())
         .any(|window| window == part)
-}
-
-/// UTF-16 text with its mark, as some editors write it, in the letters that rules are made of.
-pub(super) fn as_text(content: &[u8]) -> Option<Vec<u8>> {
-    let (rest, order): (_, fn([u8; 2]) -> u16) = match content {
-        [0xff, 0xfe, rest @ ..] => (rest, u16::from_le_bytes),
-        [0xfe, 0xff, rest @ ..] => (rest, u16::from_be_bytes),
-        _ => return None,
-    };
-    let units = rest.chunks_exact(2).map(|pair| order([pair[0], pair[1]]));
-    let text: String = char::decode_utf16(units)
-        .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .collect();
-    Some(text.into_bytes())
 }

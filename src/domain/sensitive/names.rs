@@ -49,6 +49,7 @@ pub(super) fn judge(path: &str, content: &[u8]) -> Option<Category> {
     if is_sample(name) {
         return None;
     }
+    let name = original(name);
     if is_environment(name) || (name == ".envrc" && content.contains(&b'=')) {
         return Some(Category::EnvironmentAndConfig);
     }
@@ -114,13 +115,53 @@ fn is_sample(name: &str) -> bool {
     let marked = MARKS.iter().any(|mark| {
         name.ends_with(&format!(".{mark}"))
             || (env_like
-                && (name.starts_with(&format!("{mark}.")) || name.contains(&format!(".{mark}."))))
+                && (name.starts_with(&format!("{mark}."))
+                    || name.contains(&format!(".{mark}."))
+                    || [".env-", ".env_"]
+                        .iter()
+                        .any(|start| name.strip_prefix(start) == Some(mark))))
     });
     marked || name.ends_with(".pub")
 }
 
+/// The name without what editors and people append to a copy: `.env~`, `server.key.txt`.
+fn original(name: &str) -> &str {
+    const COPIES: [&str; 12] = [
+        "~",
+        ".txt",
+        ".bak",
+        ".old",
+        ".orig",
+        ".backup",
+        ".save",
+        ".swp",
+        ".copy",
+        ".tmp",
+        ".disabled",
+        ".1",
+    ];
+    let copied = |name: &'_ str| {
+        COPIES
+            .iter()
+            .find_map(|copy| name.strip_suffix(copy).map(str::len))
+    };
+    let mut length = name.len();
+    while let Some(shorter) = copied(&name[..length]).filter(|shorter| *shorter > 1) {
+        length = shorter;
+    }
+    // What is left must be more than an ending: `key.txt` is no key.
+    if length < name.len()
+        && !name[..length].contains('.')
+        && !is_key(&name[..length])
+        && !name.starts_with('_')
+    {
+        return name;
+    }
+    &name[..length]
+}
+
 fn is_environment(name: &str) -> bool {
-    const EXACT: [&str; 17] = [
+    const EXACT: [&str; 19] = [
         ".env",
         "secrets.yml",
         "secrets.yaml",
@@ -138,17 +179,21 @@ fn is_environment(name: &str) -> bool {
         "localsettings.php",
         ".dev.vars",
         "secrets.properties",
+        "_env",
+        "dot_env",
     ];
     EXACT.contains(&name)
-        || name.starts_with(".env.")
-        || name.ends_with(".env")
+        || [".env.", ".env-", ".env_"].iter().any(|start| name.starts_with(start))
+        || name.ends_with(".htpasswd")
+        // The settings of Go's own tools.
+        || (name.ends_with(".env") && name != "go.env")
         || name.ends_with(".auto.tfvars")
         || name.ends_with(".tfstate")
         || name.contains(".tfstate.")
 }
 
 fn is_key(name: &str) -> bool {
-    const ENDINGS: [&str; 19] = [
+    const ENDINGS: [&str; 18] = [
         ".pem",
         ".key",
         ".p12",
@@ -158,7 +203,6 @@ fn is_key(name: &str) -> bool {
         ".jks",
         ".keystore",
         ".ppk",
-        ".der",
         ".asc",
         ".gpg",
         ".kdbx",

@@ -1,29 +1,47 @@
 //! Telling a secret from what only stands for one: an example, a placeholder, a variable, a hash.
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use data_encoding::BASE64URL_NOPAD;
 
 /// What manuals and tests write into a token. None of these is likely in a random one.
-const TELLING: [&[u8]; 19] = [
-    b"example",
-    b"xxxx",
-    b"****",
-    b"....",
-    b"placeholder",
-    b"your_",
-    b"your-",
-    b"yourtoken",
-    b"yourkey",
-    b"changeme",
-    b"change-me",
-    b"change_me",
-    b"redacted",
-    b"insert",
-    b"replace",
-    b"dummy",
-    b"notreal",
-    b"fake_",
-    b"fake-",
+const TELLING: [&str; 19] = [
+    "example",
+    "xxxx",
+    "****",
+    "....",
+    "placeholder",
+    "your_",
+    "your-",
+    "yourtoken",
+    "yourkey",
+    "changeme",
+    "change-me",
+    "change_me",
+    "redacted",
+    "insert",
+    "replace",
+    "dummy",
+    "notreal",
+    "fake_",
+    "fake-",
 ];
+
+/// The same for passwords, of which one may hold more.
+const PLACEHOLDERS: [&str; 5] = ["your", "example", "xxxx", "....", "placeholder"];
+
+static TELLING_WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| words(&TELLING));
+static PLACEHOLDER_WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| words(&PLACEHOLDERS));
+
+#[expect(clippy::unwrap_used, reason = "the words are constants")]
+fn words(words: &[&str]) -> AhoCorasick {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(words)
+        .unwrap()
+}
 
 /// A run of the alphabet, of digits or of one character that is no coincidence.
 const LONG_RUN: usize = 8;
@@ -33,11 +51,10 @@ const FEW: usize = 9;
 
 /// A token of a manual: it says so, it counts, or it hardly varies.
 pub(super) fn is_filler(token: &[u8]) -> bool {
-    let lower = token.to_ascii_lowercase();
-    TELLING.iter().any(|word| holds(&lower, word))
-        || different(token) < FEW
-        || longest_run(&lower, |one, next| next == one) >= LONG_RUN
-        || longest_run(&lower, follows) >= LONG_RUN
+    different(token) < FEW
+        || longest_run(token, |one, next| next.eq_ignore_ascii_case(&one)) >= LONG_RUN
+        || longest_run(token, follows) >= LONG_RUN
+        || TELLING_WORDS.is_match(token)
 }
 
 /// Key material that is none: three dots drawn out, or one letter.
@@ -62,6 +79,63 @@ pub(super) fn is_word(secret: &[u8]) -> bool {
     secret.iter().all(u8::is_ascii_lowercase) || secret.iter().all(u8::is_ascii_uppercase)
 }
 
+/// Whether a value can be a credential that somebody drew: letters and digits without a word in them, or
+/// an identifier of hexadecimal digits.
+pub(super) fn is_credential(value: &[u8]) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=_-.~".contains(byte);
+    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
+    (14..=512).contains(&value.len())
+        && value.iter().all(is_letter)
+        && value.iter().any(u8::is_ascii_alphabetic)
+        && (digits >= 2 || is_drawn(value))
+        && entropy(value) >= if value.len() < 20 { 3.0 } else { 3.3 }
+        && changes(value) * 5 >= value.len()
+        && !is_public(value)
+        && !is_filler(value)
+        && !is_placeholder(value)
+}
+
+/// Whether letters alone change their case as often as those that a machine drew.
+pub(super) fn is_drawn(value: &[u8]) -> bool {
+    value.len() >= 20
+        && value.iter().all(u8::is_ascii_alphanumeric)
+        && changes(value) * 3 >= value.len()
+}
+
+/// Keys that their vendors call public, and those that have a rule of their own.
+fn is_public(value: &[u8]) -> bool {
+    let prefixes: [&[u8]; 6] = [b"pk_", b"pk-", b"pub", b"UA-", b"sk_test_", b"AIza"];
+    prefixes.iter().any(|prefix| value.starts_with(prefix))
+}
+
+/// How often letters, capitals and digits take turns: often where a machine drew them.
+fn changes(value: &[u8]) -> usize {
+    let class = |byte: &u8| match byte {
+        b'0'..=b'9' => 0,
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        _ => 3,
+    };
+    value
+        .windows(2)
+        .filter(|pair| class(&pair[0]) != class(&pair[1]))
+        .count()
+}
+
+/// User and password of manuals.
+pub(super) fn is_tutorial(pair: &[u8]) -> bool {
+    let known: [&[u8]; 6] = [
+        b"aladdin:opensesame",
+        b"aladdin:open sesame",
+        b"user:pass",
+        b"username:password",
+        b"test:123",
+        b"john:",
+    ];
+    let lower = pair.to_ascii_lowercase();
+    known.iter().any(|known| lower.starts_with(known))
+}
+
 /// Something random enough to mention.
 pub(super) fn is_suspicious(value: &[u8]) -> bool {
     let has = |is: fn(&u8) -> bool| value.iter().any(is);
@@ -69,9 +143,9 @@ pub(super) fn is_suspicious(value: &[u8]) -> bool {
     has(u8::is_ascii_digit)
         && has(u8::is_ascii_alphabetic)
         && value.iter().all(is_word)
+        && entropy(value) >= 3.6
         && !is_filler(value)
         && !is_placeholder(value)
-        && entropy(value) >= 3.6
 }
 
 /// A signed token of a manual or a test: its claims say so.
@@ -100,10 +174,9 @@ fn longest_run_of_one(token: &[u8]) -> bool {
 pub(super) fn is_placeholder(password: &[u8]) -> bool {
     let lower = password.to_ascii_lowercase();
     let is_variable = lower.iter().any(|byte| b"${}<>%*[]()`".contains(byte));
-    let says_so: [&[u8]; 5] = [b"your", b"example", b"xxxx", b"....", b"placeholder"];
     is_variable
         || different(&lower) <= 2
-        || says_so.iter().any(|word| holds(&lower, word))
+        || PLACEHOLDER_WORDS.is_match(password)
         || longest_run(&lower, follows) >= lower.len().saturating_sub(2).max(4)
         || is_made_of_dummies(&lower)
 }
@@ -195,19 +268,26 @@ fn unleet(byte: u8) -> Option<u8> {
 
 /// A host that others can reach; one without a dot is a neighbour in a compose file.
 pub(super) fn is_remote(host: &[u8]) -> bool {
+    host.contains(&b'.') && !is_local(host)
+}
+
+/// This machine, a container's host, or a name of manuals.
+pub(super) fn is_local(host: &[u8]) -> bool {
     let host = host.to_ascii_lowercase();
-    let local: [&[u8]; 13] = [
+    let local: [&[u8]; 15] = [
         b"localhost",
         b".local",
         b".localhost",
         b".localdomain",
-        b".internal",
         b".test",
         b".example",
         b".invalid",
+        b"docker.internal",
+        b"google.internal",
         b"example.com",
         b"example.org",
         b"example.net",
+        b"example.internal",
         b"domain.com",
         b"domain.tld",
     ];
@@ -217,7 +297,7 @@ pub(super) fn is_remote(host: &[u8]) -> bool {
         .any(|word| host.starts_with(word) && holds(&host, b"."))
         && host.iter().filter(|byte| **byte == b'.').count() == 1;
     let is_loopback = host.starts_with(b"127.") || host.starts_with(b"0.");
-    host.contains(&b'.') && !is_local && !is_loopback && !stands_for_one
+    is_local || is_loopback || stands_for_one
 }
 
 /// Shannon entropy, in bits a byte.
@@ -226,15 +306,16 @@ fn entropy(text: &[u8]) -> f64 {
     for byte in text {
         counts[usize::from(*byte)] += 1;
     }
+    // Each byte is asked for once: most of the table is zero.
     let length = text.len() as f64;
-    counts
-        .iter()
-        .filter(|count| **count > 0)
-        .map(|count| {
-            let share = f64::from(*count) / length;
-            -share * share.log2()
-        })
-        .sum()
+    let mut sum = 0.0;
+    for byte in text {
+        let count = std::mem::take(&mut counts[usize::from(*byte)]);
+        if count > 0 {
+            sum += f64::from(count) * f64::from(count).log2();
+        }
+    }
+    length.log2() - sum / length
 }
 
 fn different(text: &[u8]) -> usize {
@@ -246,7 +327,7 @@ fn different(text: &[u8]) -> usize {
 }
 
 fn follows(one: u8, next: u8) -> bool {
-    one.is_ascii_alphanumeric() && next == one + 1
+    one.is_ascii_alphanumeric() && next.to_ascii_lowercase() == one.to_ascii_lowercase() + 1
 }
 
 /// How many characters the longest stretch has in which each goes with the one before.
@@ -265,5 +346,5 @@ fn longest_run(text: &[u8], goes_with: impl Fn(u8, u8) -> bool) -> usize {
 }
 
 fn holds(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+    memchr::memmem::find(text, part).is_some()
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use fastrand::Rng;
 
-use super::super::rules::{Kind, RULES};
+use super::super::rules::{self, Kind, Rule};
 use super::{AllowList, Reason, Verdict, judge};
 
 /// How many secrets are drawn for each format and place?
@@ -175,13 +175,17 @@ fn piece(rng: &mut Rng, class: &str) -> String {
     let (class, count) = class.split_once(':').unwrap_or((class, "0"));
     let of = |letters: String, rng: &mut Rng| -> String {
         let letters: Vec<char> = letters.chars().collect();
-        let count: usize = count.parse().unwrap();
+        let (least, most) = count.split_once('-').unwrap_or((count, count));
+        let (least, most): (usize, usize) = (least.parse().unwrap(), most.parse().unwrap());
+        let count = rng.usize(least..=most);
         (0..count)
             .map(|_| letters[rng.usize(..letters.len())])
             .collect()
     };
     match class {
-        "alnum" => of(ALNUM.into(), rng),
+        "alnum" | "word" | "free" | "dot" | "slack" | "path" | "tilde" | "fly" => {
+            of(ALNUM.into(), rng)
+        }
         // A token that ended in a dash would end before it.
         "url" => of(format!("{ALNUM}_"), rng),
         "b64" => of(format!("{ALNUM}+/"), rng),
@@ -189,6 +193,11 @@ fn piece(rng: &mut Rng, class: &str) -> String {
         "bech" => of("023456789ACDEFGHJKLMNPQRSTUVWXYZ".into(), rng),
         "upper" => of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789".into(), rng),
         "lower" => of("abcdefghijklmnopqrstuvwxyz0123456789".into(), rng),
+        "letter" => of(
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".into(),
+            rng,
+        ),
+        "xdig" => of("0123456789abcdefABCDEF".into(), rng),
         "hex" => of("0123456789abcdef".into(), rng),
         "dig" => of("0123456789".into(), rng),
         "uuid" => {
@@ -289,15 +298,30 @@ fn planted_secrets_are_found() {
 fn every_blocking_format_is_planted() {
     let planted: BTreeSet<&str> = FREE.iter().chain(NAMED).map(|format| format.0).collect();
     // These depend on the file they stand in; the tables beside this one hold them.
-    let elsewhere = |kind: Kind| matches!(kind, Kind::Setting | Kind::Random | Kind::PrivateKey);
-    let rules = RULES
-        .iter()
-        .filter(|rule| !elsewhere(rule.kind))
-        .map(|rule| rule.what);
-    let missing: Vec<&str> = rules
-        .filter(|what| !planted.contains(what) && *what != "Google service account key")
-        .collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    let elsewhere =
+        |rule: &Rule| !(rule.kind.is_format() || matches!(rule.kind, Kind::Url | Kind::WebUrl));
+    let rules = rules::all()
+        .map(|(_, rule)| rule)
+        .filter(|rule| !elsewhere(rule));
+    let mut rng = Rng::with_seed(22);
+    for rule in rules.filter(|rule| !planted.contains(rule.what)) {
+        for shape in rule.shapes {
+            let token = drawn(
+                &mut rng,
+                &shape
+                    .replace("{tail:", "{alnum:")
+                    .replace("{query:", "{alnum:"),
+            );
+            let text = format!("value = \"{token}\"\n");
+            assert_ne!(
+                verdict(&text),
+                Verdict::Passes,
+                "{}: {shape}, {text}",
+                rule.what
+            );
+        }
+        assert!(!rule.shapes.is_empty(), "{}", rule.what);
+    }
 }
 
 #[test]
@@ -423,7 +447,7 @@ fn what_is_random_and_public_passes() {
 }
 
 /// The same, where braces of a template are text.
-fn drawn_lines(rng: &mut Rng, shape: &str) -> String {
+pub(super) fn drawn_lines(rng: &mut Rng, shape: &str) -> String {
     let is_class = |text: &str| {
         text.split_once('}').is_some_and(|(class, _)| {
             class == "uuid"

@@ -1,0 +1,317 @@
+//! Names and what they are set to, in whatever language.
+
+use std::ops::Range;
+
+use super::plausible;
+use super::shape::{Class, Runs, is_in};
+
+/// How long a name may be?
+pub(super) const LONGEST_NAME: usize = 64;
+
+/// The longest value that is looked at.
+const LONGEST_VALUE: usize = 512;
+
+/// A name with its value.
+#[derive(Debug, Clone)]
+pub(super) struct Assignment {
+    pub name: Range<usize>,
+    pub value: Range<usize>,
+    pub is_quoted: bool,
+    /// What stands between both is `=`.
+    pub is_equation: bool,
+}
+
+/// Reads what follows a name, of which the tail is given: `NAME=…`, `"name": "…"`, `name => …`,
+/// `ENV NAME …`, `const NAME: &str = …`, `<name>…`, `name: NAME`, `value: …` and the like.
+pub(super) fn read(runs: &mut Runs<'_>, text: &[u8], tail: Range<usize>) -> Option<Assignment> {
+    let end = tail.end;
+    let before = runs.behind(Class::Name, tail.start, LONGEST_NAME);
+    if before > LONGEST_NAME || tail.len() > LONGEST_NAME {
+        return None;
+    }
+    let name = tail.start - before..end;
+    let is_tag = text[..name.start].ends_with(b"<");
+    let (after, operator) = operator(text, end, is_tag)?;
+    let (value, is_quoted) = value(runs, text, after, operator)?;
+    Some(Assignment {
+        is_equation: operator == b'=',
+        name,
+        value,
+        is_quoted,
+    })
+}
+
+/// Where the value begins, and what stands before it.
+fn operator(text: &[u8], end: usize, is_tag: bool) -> Option<(usize, u8)> {
+    let closing = |at: usize| {
+        matches!(
+            text.get(at),
+            Some(b'"' | b'\'' | b'`' | b']' | b')' | b'\\')
+        )
+    };
+    let mut at = end;
+    while at < end + 4 && closing(at) {
+        at += 1;
+    }
+    let closed = at > end;
+    if is_tag && text.get(at) == Some(&b'>') {
+        return Some((at + 1, b'>'));
+    }
+    let spaces = white(text, at, 24);
+    let next = at + spaces;
+    if let Some(after) = value_word(text, next) {
+        return Some((after, b':'));
+    }
+    match &text[next.min(text.len())..] {
+        [b'=' | b'!', b'=', ..] => None,
+        [b':', b'=', ..] | [b'=', b'>', ..] | [b'?', b'=', ..] => Some((next + 2, b'=')),
+        [b':', b':', ..] => None,
+        [b':', ..] => Some(typed(text, next + 1).map_or((next + 1, b':'), |at| (at, b'='))),
+        [b'=', ..] => Some((next + 1, b'=')),
+        [b',' | b'|' | b'(', ..] => Some((next + 1, b',')),
+        // `ENV NAME value`, `--token value`, `var name string = "…"`.
+        _ if spaces > 0 && !closed => Some(typed(text, next).map_or((next, b' '), |at| (at, b'='))),
+        _ => None,
+    }
+}
+
+/// `: &'static str = `, ` string = `: where the value begins.
+fn typed(text: &[u8], at: usize) -> Option<usize> {
+    let at = at + white(text, at, 4);
+    let is_type = |byte: &&u8| byte.is_ascii_alphabetic() || b"&' <>?".contains(*byte);
+    let length = text[at.min(text.len())..]
+        .iter()
+        .take(28)
+        .take_while(is_type)
+        .count();
+    let end = at + length;
+    (length > 2 && text.get(end) == Some(&b'=') && text.get(end + 1) != Some(&b'='))
+        .then_some(end + 1)
+}
+
+/// `value="`, `value: `: settings that say name and value apart.
+fn value_word(text: &[u8], at: usize) -> Option<usize> {
+    let rest = &text[at.min(text.len())..];
+    let rest = rest.strip_prefix(b",").unwrap_or(rest);
+    let rest = &rest[white(rest, 0, 24)..];
+    let rest = rest.strip_prefix(b"\"").unwrap_or(rest);
+    let word = rest
+        .get(..5)
+        .filter(|word| word.eq_ignore_ascii_case(b"value"))?;
+    let rest = &rest[word.len()..];
+    let rest = rest
+        .strip_prefix(b"\"")
+        .or(rest.strip_prefix(b"'"))
+        .unwrap_or(rest);
+    let rest = rest.strip_prefix(b":").or(rest.strip_prefix(b"="))?;
+    Some(text.len() - rest.len())
+}
+
+fn white(text: &[u8], at: usize, most: usize) -> usize {
+    let rest = &text[at.min(text.len())..];
+    rest.iter()
+        .take(most)
+        .take_while(|byte| byte.is_ascii_whitespace())
+        .count()
+}
+
+/// The value that begins after an operator.
+fn value(
+    runs: &mut Runs<'_>,
+    text: &[u8],
+    after: usize,
+    operator: u8,
+) -> Option<(Range<usize>, bool)> {
+    let mut at = after + white(text, after, 24);
+    let gap = &text[after.min(text.len())..at.min(text.len())];
+    let is_next_line = gap.contains(&b'\n');
+    let mut quote = None;
+    for _ in 0..4 {
+        match text.get(at) {
+            Some(b'\\' | b'(' | b'[' | b'@' | b'$')
+                if text.get(at + 1).is_some_and(|next| b"\"'`(".contains(next)) =>
+            {
+                at += 1
+            }
+            Some(mark @ (b'"' | b'\'' | b'`')) if quote.is_none_or(|quote| quote == *mark) => {
+                quote = Some(*mark);
+                at += 1;
+            }
+            Some(b'b' | b'r' | b'f')
+                if quote.is_none()
+                    && text.get(at + 1).is_some_and(|next| b"\"'".contains(next)) =>
+            {
+                at += 1
+            }
+            _ => break,
+        }
+    }
+    let Some(quote) = quote else {
+        if is_next_line && operator != b'>' {
+            return None;
+        }
+        let length = runs.ahead(Class::Plain, at, LONGEST_VALUE);
+        let mut end = at + length;
+        while end < at + length + 2 && text.get(end) == Some(&b'=') {
+            end += 1;
+        }
+        let is_whole = length > 0 && length <= LONGEST_VALUE;
+        return is_whole.then_some((at..end, false));
+    };
+    let rest = &text[at..text.len().min(at + LONGEST_VALUE + 1)];
+    let length = rest
+        .iter()
+        .position(|byte| *byte == quote || *byte == b'\n')?;
+    let escaped = rest[..length].ends_with(b"\\") && rest[length] != b'\n';
+    let value = at..at + length - usize::from(escaped);
+    (!value.is_empty()).then_some((value, true))
+}
+
+/// Whether an unquoted value is one, and not the name of a variable or a call.
+fn is_plain(text: &[u8], value: &Range<usize>) -> bool {
+    let next = text.get(value.end).copied().unwrap_or(b'\n');
+    let bytes = &text[value.clone()];
+    let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+    !matches!(next, b'(' | b'[' | b'{' | b'<' | b':')
+        && (digits >= 2 || plausible::is_drawn(bytes))
+        && !bytes.contains(&b'$')
+}
+
+impl Assignment {
+    /// The name is that of a secret, not of where it is, how long it is or what it is called.
+    pub fn is_secret(&self, text: &[u8]) -> bool {
+        is_secret_name(&text[self.name.clone()])
+    }
+
+    /// The value is no expression.
+    pub fn is_literal(&self, text: &[u8]) -> bool {
+        self.is_quoted || is_plain(text, &self.value)
+    }
+
+    /// Whether the value counts where no vendor is named: in quotes, or in a file of settings.
+    pub fn is_generic(&self, is_settings: bool, text: &[u8]) -> bool {
+        self.value.len() >= 16
+            && self.value.len() <= 128
+            && (self.is_quoted || is_settings)
+            && self.is_literal(text)
+            && self.is_secret(text)
+    }
+}
+
+/// Files that hold settings, where values need no quotes.
+pub(super) fn is_settings(path: &str) -> bool {
+    const ENDINGS: [&str; 12] = [
+        ".properties",
+        ".conf",
+        ".cfg",
+        ".ini",
+        ".toml",
+        ".yml",
+        ".yaml",
+        ".env",
+        ".tfvars",
+        ".envrc",
+        ".cnf",
+        ".sh",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || name.starts_with(".env")
+        || name.starts_with("dockerfile")
+        || name.ends_with("dockerfile")
+        || name.starts_with("env.")
+}
+
+/// Whether a name is that of a secret: `API_TOKEN`, `clientSecret`, `password2`, and not
+/// `token_url`, `public_key` or `password_length`.
+fn is_secret_name(name: &[u8]) -> bool {
+    const ENDS: [&[u8]; 22] = [
+        b"key",
+        b"token",
+        b"secret",
+        b"password",
+        b"passwd",
+        b"passwort",
+        b"pwd",
+        b"pass",
+        b"passphrase",
+        b"auth",
+        b"credential",
+        b"credentials",
+        b"creds",
+        b"cred",
+        b"bearer",
+        b"keys",
+        b"tokens",
+        b"secrets",
+        b"pat",
+        b"passcode",
+        b"jwt",
+        b"authorization",
+    ];
+    const TAILS: [&[u8]; 12] = [
+        b"value",
+        b"base",
+        b"prod",
+        b"production",
+        b"live",
+        b"b64",
+        b"base64",
+        b"string",
+        b"raw",
+        b"plain",
+        b"default",
+        b"v2",
+    ];
+    const PUBLIC: [&[u8]; 9] = [
+        b"public",
+        b"publishable",
+        b"pub",
+        b"site",
+        b"sort",
+        b"primary",
+        b"foreign",
+        b"cache",
+        b"partition",
+    ];
+    let lower = name.to_ascii_lowercase();
+    let mut end = trimmed(&lower);
+    for tail in TAILS {
+        if let Some(rest) = end.strip_suffix(tail) {
+            end = trimmed(rest);
+        }
+    }
+    let Some(word) = ENDS
+        .iter()
+        .filter(|word| end.ends_with(word))
+        .max_by_key(|word| word.len())
+    else {
+        return false;
+    };
+    let head = trimmed(&end[..end.len() - word.len()]);
+    !PUBLIC.iter().any(|word| head.ends_with(word))
+}
+
+fn trimmed(mut name: &[u8]) -> &[u8] {
+    while let [rest @ .., last] = name
+        && !last.is_ascii_lowercase()
+    {
+        name = rest;
+    }
+    name
+}
+
+/// Whether a vendor's name is a word of its own: not `box` in `checkbox`.
+pub(super) fn is_word(text: &[u8], name: &Range<usize>) -> bool {
+    let word = &text[name.clone()];
+    let previous = text[..name.start].last().copied().unwrap_or(b' ');
+    let next = text.get(name.end).copied().unwrap_or(b' ');
+    let begins = !previous.is_ascii_alphabetic()
+        || (previous.is_ascii_lowercase() && word[0].is_ascii_uppercase());
+    let last = word[word.len() - 1];
+    let ends = !next.is_ascii_alphabetic()
+        || !last.is_ascii_alphabetic()
+        || (last.is_ascii_lowercase() && next.is_ascii_uppercase())
+        || word.len() >= 6;
+    begins && ends && !is_in(Class::Digit, previous)
+}

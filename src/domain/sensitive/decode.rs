@@ -1,0 +1,231 @@
+//! Texts within a text: what stands behind escapes, between characters that nobody sees, and in base64.
+//!
+//! Each view is made in one pass and read once; base64 in base64 is looked into once more. All of it
+//! together is a small multiple of the text.
+
+use std::ops::Range;
+
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
+
+use super::magic;
+use super::shape::{Class, is_in};
+
+/// How many letters a stretch of base64 has at least that is worth a look.
+const SHORTEST: usize = 24;
+
+/// How deep base64 in base64 is followed.
+const DEPTH: usize = 2;
+
+/// A text that was made of another one.
+pub(super) struct View {
+    text: Vec<u8>,
+    /// Where stretches of the view begin, and what they were made of.
+    pieces: Vec<(usize, Range<usize>)>,
+    /// Whether each stretch stands for the whole of what it was made of.
+    is_packed: bool,
+    /// Private keys in binary.
+    keys: Vec<Range<usize>>,
+}
+
+impl View {
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Places of keys in binary.
+    pub fn keys(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.keys.iter().cloned()
+    }
+
+    /// What a place in the view was made of.
+    pub fn origin(&self, place: &Range<usize>) -> Option<Range<usize>> {
+        let piece = |at: usize| {
+            self.pieces[..self.pieces.partition_point(|(start, _)| *start <= at)].last()
+        };
+        let (first, start) = piece(place.start)?;
+        let (last, end) = piece(place.end.saturating_sub(1))?;
+        if self.is_packed {
+            return Some(start.start..end.end);
+        }
+        let from = start.start + (place.start - first);
+        let to = end.start + (place.end - last);
+        Some(from..to.max(end.end.min(to)))
+    }
+}
+
+/// All that the text holds beside itself.
+pub(super) fn views(text: &[u8]) -> Vec<View> {
+    let mut views: Vec<View> = plain(text).into_iter().collect();
+    let mut layer = unpacked(views.first().map_or(text, |view| view.text()));
+    if let (Some(packed), Some(plain)) = (&mut layer, views.first()) {
+        rebase(packed, plain);
+    }
+    for _ in 1..DEPTH {
+        let Some(outer) = layer else { break };
+        let mut inner = unpacked(outer.text());
+        if let Some(inner) = &mut inner {
+            rebase(inner, &outer);
+        }
+        views.push(outer);
+        layer = inner;
+    }
+    views.extend(layer);
+    views
+}
+
+/// Lets a view tell places in what its base was made of.
+fn rebase(view: &mut View, base: &View) {
+    for (_, place) in &mut view.pieces {
+        if let Some(origin) = base.origin(place) {
+            *place = origin;
+        }
+    }
+}
+
+/// The text without escapes and invisible characters; nothing where it has none.
+fn plain(text: &[u8]) -> Option<View> {
+    let mut view: Option<View> = None;
+    let mut copied = 0;
+    for at in memchr::memchr3_iter(b'%', b'\\', 0xe2, text).chain(invisible_others(text)) {
+        if at < copied {
+            continue;
+        }
+        let Some((letter, length)) = escape(&text[at..]) else {
+            continue;
+        };
+        let view = view.get_or_insert_with(|| View {
+            text: Vec::with_capacity(text.len()),
+            pieces: Vec::new(),
+            is_packed: false,
+            keys: Vec::new(),
+        });
+        view.pieces.push((view.text.len(), copied..at));
+        view.text.extend_from_slice(&text[copied..at]);
+        view.pieces.push((view.text.len(), at..at + length));
+        view.text.extend(letter);
+        copied = at + length;
+    }
+    let mut view = view?;
+    view.pieces.push((view.text.len(), copied..text.len()));
+    view.text.extend_from_slice(&text[copied..]);
+    Some(view)
+}
+
+/// The soft hyphen and the byte order mark are looked for only where nothing else is: they are rare.
+fn invisible_others(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let has_others = memchr::memchr3(b'%', b'\\', 0xe2, text).is_none();
+    memchr::memchr2_iter(0xc2, 0xef, if has_others { text } else { &[] })
+}
+
+/// The letter that an escape stands for, none for an invisible character, and the length of both.
+fn escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
+    let hex = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits)
+            .ok()
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let letter = |code: u32| {
+        u8::try_from(code)
+            .ok()
+            .filter(|byte| byte.is_ascii_graphic())
+    };
+    match rest {
+        [b'%', one, two, ..] => Some((Some(letter(hex(&[*one, *two])?)?), 3)),
+        [b'\\', b'x', one, two, ..] => Some((Some(letter(hex(&[*one, *two])?)?), 4)),
+        [b'\\', b'u', digits @ ..] if digits.len() >= 4 => match hex(&digits[..4])? {
+            0x200b..=0x200f | 0x2060 | 0xfeff | 0xad => Some((None, 6)),
+            code => Some((Some(letter(code)?), 6)),
+        },
+        // Zero-width space, non-joiner, joiner, marks of direction, word joiner, byte order mark, soft hyphen.
+        [0xe2, 0x80, 0x8b..=0x8f, ..] | [0xe2, 0x81, 0xa0, ..] | [0xef, 0xbb, 0xbf, ..] => {
+            Some((None, 3))
+        }
+        [0xc2, 0xad, ..] => Some((None, 2)),
+        _ => None,
+    }
+}
+
+/// What stands in base64, one stretch a line; nothing where none is text.
+fn unpacked(text: &[u8]) -> Option<View> {
+    let mut view = View {
+        text: Vec::new(),
+        pieces: Vec::new(),
+        is_packed: true,
+        keys: Vec::new(),
+    };
+    let is_letter = |byte: u8| is_in(Class::Packed, byte);
+    let mut at = SHORTEST - 1;
+    let mut done = 0;
+    while at < text.len() {
+        if !is_letter(text[at]) {
+            at += SHORTEST;
+            continue;
+        }
+        let start = text[done..at]
+            .iter()
+            .rposition(|byte| !is_letter(*byte))
+            .map_or(done, |before| done + before + 1);
+        let end = text[at..]
+            .iter()
+            .position(|byte| !is_letter(*byte))
+            .map_or(text.len(), |length| at + length);
+        if end - start >= SHORTEST {
+            view.add(text, start..end);
+        }
+        done = end;
+        at = end + SHORTEST;
+    }
+    (!view.text.is_empty()).then_some(view)
+}
+
+impl View {
+    /// Adds a stretch of base64 where it begins as a text or a key does.
+    fn add(&mut self, text: &[u8], place: Range<usize>) {
+        let letters = &text[place.clone()];
+        let is_url = letters.iter().any(|byte| b"-_".contains(byte));
+        let decode = |letters: &[u8]| {
+            let whole = &letters[..letters.len() - usize::from(letters.len() % 4 == 1)];
+            let coded = if is_url {
+                &BASE64URL_NOPAD
+            } else {
+                &BASE64_NOPAD
+            };
+            // The last letter may carry bits that mean nothing.
+            coded
+                .decode(whole)
+                .or_else(|_| coded.decode(&whole[..whole.len() / 4 * 4]))
+                .ok()
+        };
+        let Some(head) = decode(&letters[..SHORTEST]) else {
+            return;
+        };
+        let is_key = magic::begins_as_key(&head);
+        let is_wide = head
+            .chunks_exact(2)
+            .all(|pair| pair[1] == 0 && is_text(pair[0]));
+        if !(is_key || is_wide || head.iter().all(|byte| is_text(*byte))) {
+            return;
+        }
+        let Some(mut plain) = decode(letters) else {
+            return;
+        };
+        if is_wide {
+            plain.retain(|byte| *byte != 0);
+        }
+        let start = self.text.len();
+        if is_key {
+            if magic::key_store(&plain).is_none() {
+                return;
+            }
+            self.keys.push(start..start + plain.len());
+        }
+        self.pieces.push((start, place));
+        self.text.extend(plain);
+        self.text.push(b'\n');
+    }
+}
+
+fn is_text(byte: u8) -> bool {
+    byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte >= 0xc2
+}

@@ -1,0 +1,35 @@
+//! Databases and brokers.
+
+use super::{Kind, Rule, format, named, rule, setting};
+use crate::domain::sensitive::Category::Database;
+
+#[rustfmt::skip]
+pub const RULES: &[Rule] = &[
+    rule(Kind::Url, Database, "database URL with password", &["postgres", "postgresql", "mysql", "mysqlx", "mariadb", "mongodb", "redis", "rediss", "valkey", "amqp", "amqps", "mssql", "sqlserver", "cockroachdb", "cockroach", "clickhouse", "oracle", "db2", "cassandra", "neo4j", "bolt", "couchbase", "influxdb", "nats", "kafka", "ldap", "ldaps", "mqtt", "mqtts", "snowflake", "redshift", "vertica", "presto", "trino", "hive", "sybase", "firebird", "libsql", "tidb", "memcached", "stomp", "pulsar", "rethinkdb", "arangodb", "ravendb", "surrealdb"], &[]),
+    rule(Kind::Connection, Database, "connection string with password", &["password", "pwd", "passwd"], &[]),
+    setting(Database, "database password", &["password"], &["database.yml", "database.yaml"]),
+    setting(Database, "database password", &["db_password"], &["wp-config.php"]),
+    format(Database, "PlanetScale credential", &["pscale_tkn_{free:32-64}", "pscale_pw_{free:32-64}", "pscale_oauth_{free:32-64}"]),
+    format(Database, "Supabase key", &["sbp_{url:40}", "sb_secret_{url:31-48}"]),
+    format(Database, "MongoDB Atlas secret", &["mdb_sa_sk_{url:40}"]),
+    named(Database, "MongoDB Atlas key", &["atlas", "mongodb", "mongo"], &["{uuid}"]),
+    format(Database, "Astra DB token", &["AstraCS:{alnum:20-32}:{hex:64}", "AstraCS:{alnum:20-200}"]),
+    format(Database, "ClickHouse Cloud key", &["4b1d{alnum:38}"]),
+    format(Database, "CockroachDB Cloud key", &["CCDB1_{alnum:22}_{alnum:40}"]),
+    format(Database, "Elastic Cloud key", &["essu_{tail:60-200}"]),
+    format(Database, "Aiven token", &["AVNS_{url:15-30}"]),
+    format(Database, "Turso or libSQL token", &["turso_{url:40-80}"]),
+    named(Database, "Elasticsearch key", &["elastic", "elasticsearch", "kibana", "opensearch"], &[]),
+    named(Database, "InfluxDB token", &["influx", "influxdb"], &["{url:86}==", "{b64:86}==", "{url:88}"]),
+    named(Database, "Snowflake credential", &["snowflake"], &[]),
+    named(Database, "Aiven token", &["aiven"], &["{b64:344-376}"]),
+    named(Database, "Pinecone key", &["pinecone"], &["{uuid}"]),
+    format(Database, "Pinecone key", &["pcsk_{alnum:5-6}_{alnum:60-66}"]),
+    format(Database, "Xata key", &["xau_{alnum:32-48}"]),
+    named(Database, "Upstash token", &["upstash"], &[]),
+    format(Database, "Confluent Cloud secret", &["cflt{b64:60}"]),
+    named(Database, "database service credential", &["qdrant", "weaviate", "milvus", "zilliz", "couchbase", "firebase", "fauna", "supabase", "redis", "clickhouse", "confluent", "kafka", "algolia", "meilisearch", "typesense", "looker", "metabase", "tableau", "databricks", "airbyte", "fivetran", "cosmosdb"], &[]),
+    format(Database, "Fauna key", &["fnAE{url:36}", "fnAD{url:36}"]),
+    format(Database, "Airtable token", &["pat{alnum:14}.{hex:64}"]),
+    named(Database, "Airtable token", &["airtable"], &["key{alnum:14}", "{alnum:17}"]),
+];

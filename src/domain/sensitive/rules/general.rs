@@ -1,0 +1,22 @@
+//! Secrets of no vendor: passwords, signed tokens, headers, arguments of commands.
+
+use super::{Kind, Rule, format, rule, setting};
+use crate::domain::sensitive::Category::{EnvironmentAndConfig, TokensAndAuth};
+
+#[rustfmt::skip]
+pub const RULES: &[Rule] = &[
+    rule(Kind::Jwt, TokensAndAuth, "signed token", &[], &["eyJ{url:10-1000}.eyJ{url:10-3000}.{url:16-1400}", "eyJ{url:10-1000}..{url:10-200}.{url:16-3000}.{url:10-200}"]),
+    rule(Kind::WebUrl, TokensAndAuth, "URL with password", &["http", "https", "ftp", "ftps", "sftp", "smtp", "smtps", "imap", "imaps", "pop3", "pop3s", "ssh", "git", "ws", "wss", "socks5", "svn", "rsync", "rtsp", "webdav", "webdavs", "smb", "sip"], &[]),
+    setting(TokensAndAuth, "package registry credential", &["_authtoken", "_auth", "_password"], &[".npmrc"]),
+    setting(TokensAndAuth, "package registry credential", &["npmauthtoken", "npmauthident"], &[".yarnrc.yml"]),
+    setting(TokensAndAuth, "server password", &["<password", "cleartextpassword"], &["settings.xml", "nuget.config"]),
+    setting(TokensAndAuth, "registry credential", &["\"auth\""], &["config.json", "auth.json"]),
+    setting(TokensAndAuth, "stored login", &["access_token", "refresh_token", "id_token", "\"password\"", "bearer\""], &["auth.json", "token.json", "tokens.json", "hosts.json"]),
+    setting(EnvironmentAndConfig, "Django secret key", &["secret_key"], &["production.py", "prod.py"]),
+    rule(Kind::Setting, EnvironmentAndConfig, "Rails secret key", &["secret_key_base"], &["{hex:64-256}"]),
+    format(EnvironmentAndConfig, "Laravel application key", &["APP_KEY=base64:{b64:43}=", "APP_KEY: base64:{b64:43}=", "APP_KEY=\"base64:{b64:43}=", "APP_KEY='base64:{b64:43}="]),
+    rule(Kind::Argument, TokensAndAuth, "login with password", &["machine "], &[]),
+    rule(Kind::Argument, TokensAndAuth, "password of a command", &["curl ", "wget ", "sshpass ", "mysql ", "mysqldump ", "docker login"], &[]),
+    rule(Kind::Header, TokensAndAuth, "Authorization header", &["basic ", "bearer "], &[]),
+    rule(Kind::Random, TokensAndAuth, "possible secret", &[], &[]),
+];

@@ -1,0 +1,21 @@
+//! Keys, whatever they open.
+
+use super::{Kind, Rule, format, named, rule};
+use crate::domain::sensitive::Category::{Cloud, KeysAndCertificates as Keys};
+
+#[rustfmt::skip]
+pub const RULES: &[Rule] = &[
+    // Of a service account's file the cloud is the news, not the key in it.
+    rule(Kind::Setting, Cloud, "Google service account key", &["private_key_id"], &["{hex:40}"]),
+    rule(Kind::Armor, Keys, "private key", &["PRIVATE KEY"], &[]),
+    rule(Kind::PrivateKey, Keys, "PuTTY private key", &[], &["PuTTY-User-Key-File-2: ssh-{lower:3-8}", "PuTTY-User-Key-File-3: ssh-{lower:3-8}", "PuTTY-User-Key-File-2: ecdsa-sha2-nistp{dig:3}", "PuTTY-User-Key-File-3: ecdsa-sha2-nistp{dig:3}"]),
+    rule(Kind::PrivateKey, Keys, "age secret key", &[], &["AGE-SECRET-KEY-1{upper:58}"]),
+    rule(Kind::PrivateKey, Keys, "age secret key", &[], &["AGE-SECRET-KEY-PQ-1{upper:58}"]),
+    rule(Kind::WebKey, Keys, "private JSON web key", &["\"d\""], &["{url:32-1400}"]),
+    named(Keys, "WireGuard private key", &["privatekey", "presharedkey", "wireguard", "wg_private"], &["{b64:43}="]),
+    named(Keys, "Ethereum private key", &["ethereum", "eth_", "private_key", "privatekey", "private-key", "deployer", "wallet", "metamask", "hardhat", "mnemonic"], &["0x{xdig:64}", "{xdig:64}"]),
+    format(Keys, "Bitcoin extended private key", &["xprv{alnum:107-108}"]),
+    format(Keys, "Nostr private key", &["nsec1{lower:58}"]),
+    format(Keys, "minisign secret key", &["RWRTY0Iy{b64:204}"]),
+    format(Keys, "NATS seed", &["SUA{b32:55}", "SAA{b32:55}", "SOA{b32:55}"]),
+];

@@ -1,0 +1,330 @@
+//! The notation for token formats: `ghp_{alnum:36}` is a literal and 36 letters or digits.
+//!
+//! A shape is matched around the place of its longest literal. Every piece is a run of one class of
+//! characters, and the end of a run is remembered, so that overlapping candidates do not read the
+//! same bytes again and again: matching costs the same per keyword whatever surrounds it.
+
+/// A set of characters that a piece of a token is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Digit,
+    /// Digits and `a` to `f`.
+    Hex,
+    /// The same in either case.
+    AnyHex,
+    /// Capitals and digits.
+    Upper,
+    /// Small letters and digits.
+    Lower,
+    Letter,
+    Alnum,
+    /// Letters, digits and `_`.
+    Word,
+    /// Letters, digits, `_` and `-`.
+    Url,
+    /// The same with `.`.
+    Dotted,
+    /// The letters of base32.
+    Base32,
+    Base64,
+    /// Base64 as it stands in a query: `%`, `+`, `/` and `=` too.
+    Query,
+    /// Base64 of both alphabets with its end.
+    Tail,
+    /// Base64 of either alphabet.
+    Packed,
+    /// All that tokens are made of.
+    Free,
+    /// Letters, digits and `-`.
+    Slack,
+    /// Letters, digits, `/`, `-` and `_`.
+    Path,
+    /// Letters, digits and `_~.-`.
+    Tilde,
+    /// Base64 of both alphabets, with commas between tokens.
+    Listed,
+    /// What identifiers and the paths to settings are made of.
+    Name,
+    /// What values without quotes are made of: nothing that may stand between a name and its value.
+    Plain,
+    /// User, password and host of a URL.
+    Authority,
+    /// What stands between the lines of a key.
+    KeyBody,
+    /// Everything up to the end of the line.
+    Line,
+}
+
+const CLASSES: usize = 25;
+
+/// For each byte the classes it belongs to, one bit each.
+const MEMBERS: [u32; 256] = {
+    let mut table = [0_u32; 256];
+    let mut byte = 0_usize;
+    while byte < 256 {
+        table[byte] = classes_of(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+const fn classes_of(byte: u8) -> u32 {
+    const fn bit(class: Class, is_member: bool) -> u32 {
+        (is_member as u32) << class as u32
+    }
+    let (digit, lower, upper) = (
+        byte.is_ascii_digit(),
+        byte.is_ascii_lowercase(),
+        byte.is_ascii_uppercase(),
+    );
+    let alnum = digit || lower || upper;
+    let word = alnum || byte == b'_';
+    let base64 = alnum || byte == b'+' || byte == b'/';
+    let is_quote = byte == b'"' || byte == b'\'' || byte == b'`';
+    let is_printed = byte > b' ' && byte != 0x7f;
+    let is_bracket = matches!(byte, b'<' | b'>' | b'(' | b')' | b'[' | b']' | b'{' | b'}');
+    bit(Class::Digit, digit)
+        | bit(Class::Hex, digit || matches!(byte, b'a'..=b'f'))
+        | bit(Class::AnyHex, byte.is_ascii_hexdigit())
+        | bit(Class::Upper, upper || digit)
+        | bit(Class::Lower, lower || digit)
+        | bit(Class::Letter, lower || upper)
+        | bit(Class::Alnum, alnum)
+        | bit(Class::Word, word)
+        | bit(Class::Url, word || byte == b'-')
+        | bit(Class::Dotted, word || byte == b'-' || byte == b'.')
+        | bit(Class::Base32, upper || matches!(byte, b'2'..=b'7'))
+        | bit(Class::Base64, base64)
+        | bit(Class::Query, base64 || byte == b'%' || byte == b'=')
+        | bit(
+            Class::Tail,
+            base64 || matches!(byte, b'_' | b'-' | b'=' | b'%'),
+        )
+        | bit(Class::Packed, base64 || matches!(byte, b'_' | b'-'))
+        | bit(
+            Class::Free,
+            base64 || matches!(byte, b'_' | b'-' | b'.' | b'=' | b'~'),
+        )
+        | bit(Class::Slack, alnum || byte == b'-')
+        | bit(Class::Path, word || byte == b'-' || byte == b'/')
+        | bit(Class::Tilde, word || matches!(byte, b'-' | b'.' | b'~'))
+        | bit(
+            Class::Listed,
+            base64 || matches!(byte, b'_' | b'-' | b'=' | b','),
+        )
+        | bit(Class::Name, word || byte == b'-' || byte == b'.')
+        | bit(
+            Class::Plain,
+            is_printed
+                && !is_quote
+                && !is_bracket
+                && !matches!(byte, b',' | b';' | b'=' | b':' | b'|' | b'&' | b'\\'),
+        )
+        | bit(
+            Class::Authority,
+            is_printed && !is_quote && !matches!(byte, b'/' | b'?' | b'#' | b'\\' | b'<' | b'>'),
+        )
+        | bit(
+            Class::KeyBody,
+            base64
+                || matches!(byte, b'=' | b' ' | b'\t' | b'\r' | b'\n' | b'\\' | b',')
+                || is_quote,
+        )
+        | bit(Class::Line, byte != b'\n')
+}
+
+pub(super) fn is_in(class: Class, byte: u8) -> bool {
+    MEMBERS[usize::from(byte)] >> class as u32 & 1 == 1
+}
+
+/// The ends of the runs that were read last, one for each class.
+pub(super) struct Runs<'t> {
+    text: &'t [u8],
+    known: [(usize, usize); CLASSES],
+    #[cfg(test)]
+    pub steps: usize,
+}
+
+impl<'t> Runs<'t> {
+    pub fn new(text: &'t [u8]) -> Self {
+        Self {
+            text,
+            known: [(0, 0); CLASSES],
+            #[cfg(test)]
+            steps: 0,
+        }
+    }
+
+    /// How many characters of the class follow at a place, counted to one more than `most`.
+    pub fn ahead(&mut self, class: Class, at: usize, most: usize) -> usize {
+        let (start, end) = self.known[class as usize];
+        let (start, mut end) = if (start..=end).contains(&at) {
+            (start, end)
+        } else {
+            (at, at)
+        };
+        let limit = at.saturating_add(most + 1).min(self.text.len());
+        let known = end;
+        while end < limit && is_in(class, self.text[end]) {
+            end += 1;
+        }
+        self.count(end + 1 - known.min(end));
+        self.known[class as usize] = (start, end);
+        end.min(limit).saturating_sub(at)
+    }
+
+    /// How many characters of the class stand before a place, counted to one more than `most`.
+    pub fn behind(&mut self, class: Class, at: usize, most: usize) -> usize {
+        let before = self.text[..at].iter().rev().take(most + 1);
+        let count = before.take_while(|byte| is_in(class, **byte)).count();
+        self.count(count);
+        count
+    }
+
+    #[cfg(test)]
+    fn count(&mut self, steps: usize) {
+        self.steps += steps;
+    }
+
+    #[cfg(not(test))]
+    fn count(&mut self, _: usize) {}
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(Vec<u8>),
+    Run {
+        class: Class,
+        least: usize,
+        most: usize,
+    },
+}
+
+/// A token's format.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pieces: Vec<Piece>,
+    /// The piece whose place is known when matching begins.
+    anchor: usize,
+}
+
+impl Shape {
+    /// Reads the notation; nothing where it is wrong, which a test looks for.
+    pub fn parse(notation: &str) -> Option<Shape> {
+        let mut pieces = Vec::new();
+        let mut rest = notation;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (run, left) = after.split_once('}')?;
+            if !before.is_empty() {
+                pieces.push(Piece::Literal(before.into()));
+            }
+            pieces.extend(runs_of(run)?);
+            rest = left;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Literal(rest.into()));
+        }
+        let length = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.len(),
+            Piece::Run { .. } => 0,
+        };
+        let anchor = match pieces.first()? {
+            Piece::Literal(_) => 0,
+            Piece::Run { .. } => (0..pieces.len()).max_by_key(|at| length(&pieces[*at]))?,
+        };
+        Some(Shape { pieces, anchor })
+    }
+
+    /// The literal that gives the format away: the first piece, or the longest literal after a run.
+    pub fn keyword(&self) -> &[u8] {
+        match &self.pieces[self.anchor] {
+            Piece::Literal(text) => text,
+            Piece::Run { .. } => b"",
+        }
+    }
+
+    /// Whether the keyword is the first piece.
+    pub fn begins_with_keyword(&self) -> bool {
+        self.anchor == 0
+    }
+
+    /// The token around its keyword, which stands at `at`.
+    pub fn around(&self, runs: &mut Runs<'_>, at: usize) -> Option<std::ops::Range<usize>> {
+        let mut end = at;
+        let last = self.pieces.len() - 1;
+        for (number, piece) in self.pieces.iter().enumerate().skip(self.anchor) {
+            end = piece.after(runs, end, number == last)?;
+        }
+        let mut start = at;
+        for piece in self.pieces[..self.anchor].iter().rev() {
+            start = piece.before(runs, start)?;
+        }
+        Some(start..end)
+    }
+
+    /// The token that begins at a place.
+    pub fn from(&self, runs: &mut Runs<'_>, at: usize) -> Option<std::ops::Range<usize>> {
+        let mut end = at;
+        let last = self.pieces.len() - 1;
+        for (number, piece) in self.pieces.iter().enumerate() {
+            end = piece.after(runs, end, number == last)?;
+        }
+        Some(at..end)
+    }
+}
+
+impl Piece {
+    /// The end of the piece that begins at a place. The last one goes on for as long as its run does.
+    fn after(&self, runs: &mut Runs<'_>, at: usize, is_last: bool) -> Option<usize> {
+        match self {
+            Piece::Literal(text) => runs.text[at..].starts_with(text).then(|| at + text.len()),
+            Piece::Run { class, least, most } => {
+                let count = runs.ahead(*class, at, *most);
+                (count >= *least && (count <= *most || !is_last)).then(|| at + count.min(*most))
+            }
+        }
+    }
+
+    fn before(&self, runs: &mut Runs<'_>, at: usize) -> Option<usize> {
+        match self {
+            Piece::Literal(text) => runs.text[..at].ends_with(text).then(|| at - text.len()),
+            Piece::Run { class, least, most } => {
+                let count = runs.behind(*class, at, *most).min(*most);
+                (count >= *least).then(|| at - count)
+            }
+        }
+    }
+}
+
+/// The pieces that one pair of braces stands for.
+fn runs_of(run: &str) -> Option<Vec<Piece>> {
+    if run == "uuid" {
+        return Some(Shape::parse("{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}")?.pieces);
+    }
+    let (class, count) = run.split_once(':')?;
+    let (least, most) = count.split_once('-').unwrap_or((count, count));
+    let class = match class {
+        "dig" => Class::Digit,
+        "hex" => Class::Hex,
+        "xdig" => Class::AnyHex,
+        "upper" => Class::Upper,
+        "lower" => Class::Lower,
+        "letter" => Class::Letter,
+        "alnum" => Class::Alnum,
+        "word" => Class::Word,
+        "url" => Class::Url,
+        "dot" => Class::Dotted,
+        "b32" => Class::Base32,
+        "b64" => Class::Base64,
+        "tilde" => Class::Tilde,
+        "fly" => Class::Listed,
+        "tail" => Class::Tail,
+        "free" => Class::Free,
+        "slack" => Class::Slack,
+        "path" => Class::Path,
+        "query" => Class::Query,
+        _ => return None,
+    };
+    let (least, most) = (least.parse().ok()?, most.parse().ok()?);
+    Some(vec![Piece::Run { class, least, most }])
+}

@@ -1,0 +1,342 @@
+//! Secrets that need more than a shape: armoured keys, URLs, headers, arguments.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use data_encoding::{BASE64, BASE64_NOPAD};
+
+use super::assignment::Assignment;
+use super::contents::Strength;
+use super::plausible;
+use super::rules::{self, Kind, Rule};
+use super::shape::{Class, Runs};
+
+type Found = Option<(Range<usize>, Strength)>;
+
+/// The longest key that is looked at.
+const LONGEST_KEY: usize = 16_384;
+
+/// A private key in armour, with its header. Key material must follow: code that parses keys holds the
+/// bare header.
+pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
+    let head = &text[keyword.start.saturating_sub(48)..keyword.start];
+    let begin = find_last(head, b"-----BEGIN ").or_else(|| find_last(head, b"---- BEGIN "))?;
+    let kind = &head[begin + 11..];
+    if !kind
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b" _-".contains(byte))
+    {
+        return None;
+    }
+    let rest = &text[keyword.end..];
+    let rest = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
+    let rest = rest
+        .strip_prefix(b"-----")
+        .or(rest.strip_prefix(b" ----"))?;
+    let start = text.len() - rest.len();
+    let body = start + preamble(rest);
+    let length = runs
+        .ahead(Class::KeyBody, body, LONGEST_KEY)
+        .min(LONGEST_KEY);
+    let material = &text[body..body + length];
+    let first = material
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
+        .count();
+    let shown = &material[..first.min(64)];
+    (first >= 24 && !plausible::is_no_key(shown)).then(|| {
+        (
+            keyword.start - (head.len() - begin)..body + length,
+            Strength::Certain,
+        )
+    })
+}
+
+/// How much stands between a header and the key: line ends in any spelling, quotes, comments and the
+/// headers of the armour.
+fn preamble(rest: &[u8]) -> usize {
+    const HEADERS: [&[u8]; 7] = [
+        b"Proc-Type",
+        b"DEK-Info",
+        b"Version",
+        b"Comment",
+        b"Hash",
+        b"Charset",
+        b"Subject",
+    ];
+    let mut at = 0;
+    while at < 600 {
+        match &rest[at..] {
+            [b'\\', b'r' | b'n' | b't', ..] => at += 2,
+            [b'/', b'/', ..] => at += 2,
+            [b'&', b'#', b'1', b'0' | b'3', b';', ..] => at += 5,
+            [byte, ..] if b" \t\r\n\"'+,;\\>|*#.()`-&".contains(byte) => at += 1,
+            left if HEADERS.iter().any(|header| left.starts_with(header)) => {
+                let line = &left[..left.len().min(200)];
+                let end = line.iter().position(|byte| *byte == b'\n');
+                let escaped = find(line, b"\\n");
+                at += end.into_iter().chain(escaped).min().unwrap_or(line.len());
+            }
+            _ => break,
+        }
+    }
+    at
+}
+
+/// Whether a JSON web key stands around its private half.
+pub(super) fn is_web_key(text: &[u8], value: &Range<usize>) -> bool {
+    let around = &text[value.start.saturating_sub(2000)..text.len().min(value.end + 2000)];
+    find(around, b"\"kty\"").is_some()
+}
+
+/// What kind of URL a scheme says it is.
+static SCHEMES: LazyLock<HashMap<&'static [u8], Kind>> = LazyLock::new(|| {
+    let of_urls = rules::all().filter(|(_, rule)| matches!(rule.kind, Kind::Url | Kind::WebUrl));
+    let names = |rule: &'static Rule| rule.names.iter().map(|name| (name.as_bytes(), rule.kind));
+    of_urls.flat_map(|(_, rule)| names(rule)).collect()
+});
+
+/// The password in a URL, and the kind of rule that the scheme belongs to.
+pub(super) fn url(
+    runs: &mut Runs<'_>,
+    text: &[u8],
+    keyword: &Range<usize>,
+) -> Option<(Kind, Range<usize>)> {
+    const LONGEST: usize = 400;
+    let kind = *SCHEMES.get(
+        scheme(runs, text, keyword.start)
+            .to_ascii_lowercase()
+            .as_slice(),
+    )?;
+    let length = runs.ahead(Class::Authority, keyword.end, LONGEST);
+    if length > LONGEST {
+        return None;
+    }
+    let authority = &text[keyword.end..keyword.end + length];
+    let at = authority.iter().rposition(|byte| *byte == b'@')?;
+    let colon = authority[..at].iter().position(|byte| *byte == b':')?;
+    let password = &authority[colon + 1..at];
+    let host = host_of(&authority[at + 1..]);
+    let is_web = kind == Kind::WebUrl;
+    let is_one = password.len() >= if is_web { 6 } else { 4 }
+        && !plausible::is_placeholder(password)
+        && plausible::is_remote(host)
+        && !(is_web && plausible::is_word(password));
+    let start = keyword.end + colon + 1;
+    is_one.then(|| (kind, start..keyword.end + at))
+}
+
+/// The name of a URL's kind, without a driver: `postgresql` in `postgresql+asyncpg`.
+fn scheme<'t>(runs: &mut Runs<'_>, text: &'t [u8], end: usize) -> &'t [u8] {
+    const LONGEST: usize = 24;
+    let count = runs.behind(Class::Alnum, end, LONGEST);
+    let start = end - count;
+    if !text[..start].ends_with(b"+") {
+        return &text[start..end];
+    }
+    let name = runs.behind(Class::Alnum, start - 1, LONGEST);
+    &text[start - 1 - name..start - 1]
+}
+
+fn host_of(authority: &[u8]) -> &[u8] {
+    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let end = authority
+        .iter()
+        .position(|byte| !is_host(byte))
+        .unwrap_or(authority.len());
+    &authority[..end]
+}
+
+/// Whether a name and its value belong to a connection string whose part before is given.
+pub(super) fn is_in_connection(text: &[u8], since: Range<usize>, assignment: &Assignment) -> bool {
+    let name = &text[assignment.name.clone()];
+    let is_password = ["password", "pwd", "passwd"]
+        .iter()
+        .any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
+    let separator = text[..assignment.name.start]
+        .last()
+        .copied()
+        .unwrap_or(b'\n');
+    is_password
+        && assignment.is_equation
+        && b";?& ".contains(&separator)
+        && memchr::memchr(b'\n', &text[since]).is_none()
+}
+
+/// Whether others reach the host of a connection string, or it may be a neighbour of one name; nothing
+/// where it is this machine.
+pub(super) fn connection_host(text: &[u8], assignment: &Assignment) -> Option<bool> {
+    const LONGEST: usize = 300;
+    const MARKS: [&[u8]; 6] = [
+        b"server=",
+        b"source=",
+        b"host=",
+        b"hostname=",
+        b"addr=",
+        b"://",
+    ];
+    let start = assignment.name.start;
+    let before = &text[start.saturating_sub(LONGEST)..start];
+    let from = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+    let after = &text[start..text.len().min(start + LONGEST)];
+    let to = memchr::memchr(b'\n', after).unwrap_or(after.len());
+    let line = [&before[from..], &after[..to]]
+        .concat()
+        .to_ascii_lowercase();
+    let host = MARKS.iter().find_map(|mark| {
+        let rest = &line[find(&line, mark)? + mark.len()..];
+        let rest = rest.strip_prefix(b"tcp:").unwrap_or(rest);
+        let host = host_of(rest);
+        (!host.is_empty()).then_some(host)
+    })?;
+    match (plausible::is_remote(host), plausible::is_local(host)) {
+        (true, _) => Some(true),
+        (false, false) => Some(false),
+        (false, true) => None,
+    }
+}
+
+/// `Basic dXNlcjpwYXNz`, `Bearer …`
+pub(super) fn header(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
+    const LONGEST: usize = 300;
+    let is_basic = text[keyword.start].eq_ignore_ascii_case(&b'b')
+        && text[keyword.start + 1].eq_ignore_ascii_case(&b'a');
+    let is_header = || {
+        let around = &text[keyword.start.saturating_sub(48)..keyword.start];
+        find(&around.to_ascii_lowercase(), b"authorization").is_some()
+    };
+    if !is_basic {
+        let length = runs.ahead(Class::Tilde, keyword.end, LONGEST);
+        let place = keyword.end..keyword.end + length;
+        let is_one = (24..=LONGEST).contains(&length)
+            && !text[place.clone()].starts_with(b"eyJ")
+            && plausible::is_credential(&text[place.clone()]);
+        let strength = if is_one && is_header() {
+            Strength::Likely
+        } else {
+            Strength::Possible
+        };
+        return is_one.then_some((place, strength));
+    }
+    let length = runs.ahead(Class::Base64, keyword.end, LONGEST);
+    let place = keyword.end..keyword.end + length;
+    if !(8..=LONGEST).contains(&length) || !is_header() {
+        return None;
+    }
+    let letters = &text[place.clone()];
+    let plain = BASE64_NOPAD
+        .decode(letters)
+        .or_else(|_| BASE64.decode(letters))
+        .ok()?;
+    let colon = plain.iter().position(|byte| *byte == b':')?;
+    let (user, password) = (&plain[..colon], &plain[colon + 1..]);
+    let is_text = plain.iter().all(|byte| byte.is_ascii_graphic());
+    let is_one = is_text
+        && user.len() + password.len() >= 8
+        && !(plausible::is_placeholder(password) && plausible::is_placeholder(user));
+    let is_real = is_one
+        && (password.is_empty() || !plausible::is_placeholder(password))
+        && !plausible::is_tutorial(&plain);
+    is_real.then_some((place, Strength::Likely))
+}
+
+/// What follows the name of a command, as far as it is looked at: the line, with those that a backslash
+/// continues, or the lines of a login.
+pub(super) fn command_line(text: &[u8], keyword: &Range<usize>) -> Range<usize> {
+    const LONGEST: usize = 400;
+    let limit = text.len().min(keyword.end + LONGEST);
+    let rest = &text[keyword.end..limit];
+    if text[keyword.clone()].eq_ignore_ascii_case(NETRC) {
+        return keyword.end..limit;
+    }
+    let mut ends = memchr::memchr_iter(b'\n', rest);
+    let end = ends.find(|end| !rest[..*end].ends_with(b"\\"));
+    keyword.end..end.map_or(limit, |end| keyword.end + end)
+}
+
+const NETRC: &[u8] = b"machine ";
+
+/// `curl -u user:password`, `sshpass -p password`, `machine … login … password …`
+pub(super) fn argument(text: &[u8], keyword: &Range<usize>, line: Range<usize>) -> Found {
+    let command = &text[keyword.clone()];
+    let before = text[..keyword.start].last().copied().unwrap_or(b' ');
+    if before.is_ascii_alphanumeric() || b"-_.".contains(&before) {
+        return None;
+    }
+    let is_netrc = command.eq_ignore_ascii_case(NETRC);
+    let rest = &text[line];
+    let lower = command.to_ascii_lowercase();
+    let (flags, splits): (&[&[u8]], bool) = match lower.as_slice() {
+        b"machine " => (&[b"password "], false),
+        b"curl " | b"wget " => (
+            &[
+                b"-u ",
+                b"--user ",
+                b"--user=",
+                b"-u",
+                b"--http-password=",
+                b"--password=",
+            ],
+            true,
+        ),
+        b"sshpass " => (&[b"-p ", b"-p"], false),
+        b"docker login" => (&[b"-p ", b"--password ", b"--password="], false),
+        _ => (&[b"--password=", b"-p"], false),
+    };
+    if is_netrc && find(rest, b"login ").is_none() {
+        return None;
+    }
+    flags.iter().find_map(|flag| {
+        let at = option(rest, flag)? + flag.len();
+        let quote = rest.get(at).copied().filter(|byte| b"\"'".contains(byte));
+        let at = at + usize::from(quote.is_some());
+        let end = rest[at..].iter().position(|byte| match quote {
+            Some(quote) => *byte == quote,
+            None => byte.is_ascii_whitespace() || b"\"'`".contains(byte),
+        });
+        let end = end.map_or(rest.len(), |end| at + end);
+        let mut start = at;
+        if splits && !flag.ends_with(b"password=") {
+            start = at + rest[at..end].iter().position(|byte| *byte == b':')? + 1;
+        }
+        let password = &rest[start..end];
+        let is_one = password.len() >= 4
+            && !plausible::is_placeholder(password)
+            && !plausible::is_word(password)
+            && !password.starts_with(b"-");
+        let base = keyword.end;
+        is_one.then_some((base + start..base + end, Strength::Likely))
+    })
+}
+
+/// Where an option stands as a word of its own.
+fn option(rest: &[u8], flag: &[u8]) -> Option<usize> {
+    let at = find(rest, flag)?;
+    let before = if at == 0 { b' ' } else { rest[at - 1] };
+    before.is_ascii_whitespace().then_some(at)
+}
+
+/// Whether a key stands in the configuration of a web page, where everybody sees it.
+pub(super) fn is_web_config(text: &[u8], place: &Range<usize>) -> bool {
+    let around = &text[place.start.saturating_sub(400)..text.len().min(place.end + 600)];
+    let marks: [&[u8]; 8] = [
+        b"authDomain",
+        b"messagingSenderId",
+        b"firebaseapp.com",
+        b"firebaseConfig",
+        b"maps.googleapis.com/maps/api/js",
+        b"current_key",
+        b"mobilesdk_app_id",
+        b"GCM_SENDER_ID",
+    ];
+    marks.iter().any(|mark| find(around, mark).is_some())
+}
+
+pub(super) fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    memchr::memmem::find(text, part)
+}
+
+pub(super) fn find_last(text: &[u8], part: &[u8]) -> Option<usize> {
+    memchr::memmem::rfind(text, part)
+}
