@@ -49,7 +49,7 @@ const MIN_ACCESS_CODE: usize = 8;
 
 /// Shortest secret that requests are signed with or shown, in bytes. The ticketing systems make theirs
 /// themselves.
-const MIN_SHARED_SECRET: usize = 16;
+const MIN_SHARED_SECRET: usize = 8;
 
 /// Shortest time between two polls, in milliseconds.
 const MIN_POLL_MS: u64 = 1_000;

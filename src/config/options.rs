@@ -40,7 +40,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub runner_token_secret: Option<String>,
-    /// Secret that the repository host signs its webhooks with; at least 16 bytes. Unset switches them
+    /// Secret that the repository host signs its webhooks with; at least 8 bytes. Unset switches them
     /// off.
     #[arg(
         long,
@@ -65,7 +65,7 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub jira_webhook_secret: Option<String>,
-    /// Secret that the workflow behind /agent-implement comments shows; at least 16 bytes. Unset switches
+    /// Secret that the workflow behind /agent-implement comments shows; at least 8 bytes. Unset switches
     /// those runs off.
     #[arg(
         long,

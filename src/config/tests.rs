@@ -82,7 +82,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 fn a_secret_that_can_be_guessed_is_refused() {
     let flags = [
         "--admin-access-code=1234567",
-        "--scm-webhook-secret=fifteen letters",
+        "--scm-webhook-secret=seven c",
         "--gap-fill-trigger-secret=x",
         // Vendors make these themselves.
         "--linear-webhook-secret=x",
@@ -92,14 +92,14 @@ fn a_secret_that_can_be_guessed_is_refused() {
         read(&flags, &[]).unwrap_err().problems(),
         [
             "ADMIN_ACCESS_CODE must be at least 8 bytes long",
-            "SCM_WEBHOOK_SECRET must be at least 16 bytes long",
-            "GAP_FILL_TRIGGER_SECRET must be at least 16 bytes long",
+            "SCM_WEBHOOK_SECRET must be at least 8 bytes long",
+            "GAP_FILL_TRIGGER_SECRET must be at least 8 bytes long",
         ]
     );
     let long_enough = [
         "--admin-access-code=12345678",
-        "--scm-webhook-secret=sixteen letters.",
-        "--gap-fill-trigger-secret=sixteen letters.",
+        "--scm-webhook-secret=eight ch",
+        "--gap-fill-trigger-secret=eight ch",
     ];
     assert!(read(&long_enough, &[]).is_ok());
 }

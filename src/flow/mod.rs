@@ -49,6 +49,7 @@ pub mod follow_up;
 pub mod gap_fill;
 pub mod heal;
 pub mod limit;
+pub mod mapping_check;
 pub mod plain_token;
 pub mod poll;
 pub mod probe;

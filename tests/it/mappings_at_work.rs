@@ -310,3 +310,33 @@ async fn no_more_than_the_cap_are_ever_active_at_once() {
     }
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_mapping_names_and_nobody_has_is_said_when_it_is_saved() {
+    let world = World::start().await;
+    let warned = |answer: &serde_json::Value| {
+        let all = answer["warnings"].as_array().cloned().unwrap_or_default();
+        let field = |one: &serde_json::Value| one["field"].as_str().map(str::to_owned);
+        all.iter().filter_map(field).collect::<Vec<_>>()
+    };
+    let save = |team: &str, repo: &str, branch: &str| {
+        let body = json!({"teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": branch});
+        world.ask(Method::POST, "/api/mappings", Some(body))
+    };
+    let (status, saved) = save("NOPE", "no-such-repository", "main").await;
+    assert_eq!(status, 200, "a warning refuses nothing: {saved}");
+    assert_eq!(warned(&saved), ["teamKey", "repo"], "{saved}");
+    let (_, saved) = save("ENG", "shop", "no-such-branch").await;
+    assert_eq!(warned(&saved), ["defaultBranch"], "{saved}");
+    let change = |fields| world.ask(Method::PATCH, "/api/mappings/ENG", Some(fields));
+    let (_, changed) = change(json!({"repo": "no-such-repository"})).await;
+    assert_eq!(warned(&changed), ["repo"], "{changed}");
+    let (_, changed) = change(json!({"repo": "shop", "defaultBranch": "main"})).await;
+    assert_eq!(changed, json!({"updated": true}));
+    // A vendor that is down says nothing of a mapping.
+    world.town.faults(Vendor::Linear).outage(true);
+    let (status, saved) = save("NOPE", "shop", "main").await;
+    assert_eq!((status, warned(&saved)), (200, Vec::new()), "{saved}");
+    world.town.faults(Vendor::Linear).outage(false);
+    world.stop().await;
+}

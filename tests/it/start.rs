@@ -40,8 +40,8 @@ fn weak_secrets_plain_http_and_bad_levels_are_refused_in_one_message() {
     for problem in [
         "PORT must be a port number",
         "ADMIN_ACCESS_CODE must be at least 8 bytes long",
-        "SCM_WEBHOOK_SECRET must be at least 16 bytes long",
-        "GAP_FILL_TRIGGER_SECRET must be at least 16 bytes long",
+        "SCM_WEBHOOK_SECRET must be at least 8 bytes long",
+        "GAP_FILL_TRIGGER_SECRET must be at least 8 bytes long",
         "GITHUB_API_URL must be an https address",
         "RUNNER_CALLBACK_BASE_URL must be an https address",
         "LOG_LEVEL must be error, warn, info",

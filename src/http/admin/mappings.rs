@@ -14,7 +14,7 @@ use crate::domain::mapping::{
     Change, Input, Mapping, MappingError, MappingView, MappingWarning, overlapping,
 };
 use crate::domain::time::Timestamp;
-use crate::flow::budget;
+use crate::flow::{budget, mapping_check};
 use crate::http::error::{AdminFault, ApiError};
 use crate::http::parts::{
     ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
@@ -77,15 +77,18 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
         .store
         .write(move |tx| store(tx, &by, &input, now))
         .await??;
-    Ok(ok(&with_warnings(
-        &app,
-        &saved,
-        json!(MappingView::of(&saved)),
-    )?))
+    let looked_up = mapping_check::warnings(&app, &saved).await;
+    let answer = json!(MappingView::of(&saved));
+    Ok(ok(&with_warnings(&app, &saved, looked_up, answer)?))
 }
 
 /// The answer to a write, with what the operator should know of the mapping.
-fn with_warnings(app: &App, mapping: &Mapping, mut answer: Value) -> StoreResult<Value> {
+fn with_warnings(
+    app: &App,
+    mapping: &Mapping,
+    looked_up: Vec<MappingWarning>,
+    mut answer: Value,
+) -> StoreResult<Value> {
     let now = app.now();
     let budget = app
         .store
@@ -95,6 +98,7 @@ fn with_warnings(app: &App, mapping: &Mapping, mut answer: Value) -> StoreResult
         field: "budgetUsd",
         message,
     }));
+    warnings.extend(looked_up);
     if !warnings.is_empty() {
         answer["warnings"] = json!(warnings);
     }
@@ -182,7 +186,11 @@ async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiR
     if change.gives("maxInProgressAiIssues") {
         answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
     }
-    Ok(ok(&with_warnings(&app, &changed, answer)?))
+    let looked_up = match ["owner", "repo", "defaultBranch"].map(|name| change.gives(name)) {
+        [false, false, false] => Vec::new(),
+        _ => mapping_check::warnings(&app, &changed).await,
+    };
+    Ok(ok(&with_warnings(&app, &changed, looked_up, answer)?))
 }
 
 /// Changes what is stored at the moment of the commit, so that two changes of different fields both count.
