@@ -20,6 +20,7 @@ mod executor;
 mod git;
 mod guard;
 mod handover;
+mod headings;
 mod herald;
 mod hold;
 mod meter;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::git::changes::Change;
 use super::guard;
+use super::headings;
 use super::run::{Check, CheckEnd, Run};
 use super::text::{self, neutral};
 use crate::domain::report::Usage;
@@ -112,14 +113,23 @@ pub struct Reviewed<'a> {
     pub mended: u32,
 }
 
+/// The sections of a body, as they are named.
+const SUMMARY: &str = "Summary";
+const CHECKS: &str = "Checks";
+const SUSPICIOUS: &str = "Might hold a secret";
+const WATCHED: &str = "Please look closely";
+const SETTINGS: &str = "Settings without effect";
+
 fn sections(run: &Run, changes: &[Change]) -> String {
     let summary = neutral(&run.console.redact(&run.found.summary), MAX_SUMMARY);
+    let ours = [SUMMARY, CHECKS, SUSPICIOUS, WATCHED, SETTINGS];
+    let summary = headings::fitted(&summary, &ours);
     let mut body = if summary.is_empty() {
-        "## Summary\n\nThe agent gave no summary.\n".to_owned()
+        format!("## {SUMMARY}\n\nThe agent gave no summary.\n")
     } else {
-        format!("## Summary\n\n{summary}\n")
+        format!("## {SUMMARY}\n\n{summary}\n")
     };
-    body.push_str("\n## Checks\n\n");
+    body.push_str(&format!("\n## {CHECKS}\n\n"));
     if run.found.checks.is_empty() {
         body.push_str("No checks of this repository were found.\n");
     }
@@ -129,8 +139,15 @@ fn sections(run: &Run, changes: &[Change]) -> String {
     body.push_str(&watched(changes));
     let suspicious = &run.found.suspicious;
     if !suspicious.is_empty() {
-        body.push_str("\n## Might hold a secret\n\nNothing that is surely one; please check:\n\n");
+        body.push_str(&format!(
+            "\n## {SUSPICIOUS}\n\nNothing that is surely one; please check:\n\n"
+        ));
         body.push_str(&named(suspicious));
+    }
+    let unknown = &run.found.repo_config.unknown;
+    if !unknown.is_empty() {
+        body.push_str(&format!("\n## {SETTINGS}\n\n"));
+        body.push_str(&named(unknown));
     }
     body
 }
@@ -142,7 +159,7 @@ fn watched(changes: &[Change]) -> String {
         return String::new();
     }
     format!(
-        "\n## Please look closely\n\nThis changes files that steer CI, agents or reviews:\n\n{}",
+        "\n## {WATCHED}\n\nThis changes files that steer CI, agents or reviews:\n\n{}",
         named(&watched)
     )
 }

@@ -47,6 +47,7 @@ mod own_pull;
 mod panel;
 mod planning;
 mod poll_requests;
+mod pull_request;
 mod review;
 mod run_failures;
 mod sync_workflows;

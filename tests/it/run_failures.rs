@@ -142,7 +142,7 @@ fn rows() -> Vec<Row> {
                 "the verify script fails after the push",
                 works(),
                 "VERIFY_FAILED",
-                "verify script of WORKFLOW.md failed: exit code 4\n1 test failed",
+                "verify script of WORKFLOW.md failed: exit code 4\nPull request ",
             )
         },
     ]

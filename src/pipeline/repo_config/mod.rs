@@ -4,11 +4,13 @@
 //! All are read from the base branch, never from the branch that is being changed: an agent must
 //! not write its own rules. (spec: *Run failure messages*)
 
+mod check;
 mod settings;
 
 use serde::Deserialize;
 
 pub use crate::domain::reviewers::{NamedCheck, Reviewers};
+use check::{Kind, Known};
 pub use settings::{FILE as SETTINGS_FILE, Settings};
 
 use super::git::{Git, GitError};
@@ -31,6 +33,8 @@ pub struct RepoConfig {
     /// The model that reviews, when it is another.
     pub gap_analysis_model: Option<String>,
     pub settings: Settings,
+    /// Names that were set and have no effect, as sentences.
+    pub unknown: Vec<String>,
     /// What stands below the front matter, with the file's name.
     pub team_guidance: Vec<(String, String)>,
     /// `CLAUDE.md` or `AGENTS.md`, with its name.
@@ -53,6 +57,15 @@ pub enum RepoConfigError {
     #[error("reading {0}: {1}")]
     Unreadable(&'static str, String),
 }
+
+/// What can be set in front matter.
+const FRONT_MATTER: &[Known] = &[
+    ("setup", Kind::Text),
+    ("verify", Kind::Text),
+    ("teardown", Kind::Text),
+    ("model", Kind::Text),
+    ("gap_analysis_model", Kind::Text),
+];
 
 #[derive(Deserialize, Default)]
 struct FrontMatter {
@@ -80,6 +93,8 @@ impl RepoConfig {
         if let Some(text) = git.file(commit, settings::FILE).await? {
             let unreadable = |cause| RepoConfigError::Unreadable(settings::FILE, cause);
             config.settings = Settings::parse(&text).map_err(unreadable)?;
+            let unknown = check::unknown(settings::FILE, &text, settings::KNOWN);
+            config.unknown.extend(unknown);
         }
         for name in ["CLAUDE.md", "AGENTS.md"] {
             if let Some(guidance) = git.file(commit, name).await? {
@@ -109,11 +124,14 @@ impl RepoConfig {
     fn parse(name: &'static str, text: &str) -> Result<Self, RepoConfigError> {
         let unreadable = |cause: String| RepoConfigError::Unreadable(name, cause);
         let (front, body) = split(text).map_err(|cause| unreadable(cause.to_owned()))?;
-        let front: FrontMatter = match front {
-            Some(front) if !front.trim().is_empty() => {
-                serde_saphyr::from_str(front).map_err(|error| unreadable(error.to_string()))?
-            }
-            _ => FrontMatter::default(),
+        // In place of the first line, so that the parser counts lines as the file's reader does.
+        let yaml = format!("\n{}", front.unwrap_or_default());
+        let front: FrontMatter = match yaml.trim() {
+            "" => FrontMatter::default(),
+            _ => serde_saphyr::from_str(&yaml).map_err(|error| {
+                let cause = check::wrong_value(&yaml, FRONT_MATTER);
+                unreadable(cause.unwrap_or_else(|| error.to_string()))
+            })?,
         };
         let body = text::cut(body.trim(), MAX_GUIDANCE);
         let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
@@ -125,6 +143,7 @@ impl RepoConfig {
             model: word(front.model),
             gap_analysis_model: word(front.gap_analysis_model),
             settings: Settings::default(),
+            unknown: check::unknown(name, &yaml, FRONT_MATTER),
             team_guidance: (!body.is_empty())
                 .then(|| (name.to_owned(), body))
                 .into_iter()
@@ -176,6 +195,23 @@ mod tests {
         assert_eq!(config.model.as_deref(), Some("some-model"));
         let guidance = ("WORKFLOW.md".to_owned(), "Use tabs.".to_owned());
         assert_eq!(config.team_guidance, [guidance]);
+        assert_eq!(config.unknown, ["WORKFLOW.md: other is not known"]);
+        let typo = RepoConfig::parse("WORKFLOW.md", "---\nmodle: big\n---\n").unwrap();
+        let told = "WORKFLOW.md: modle is not known; did you mean model?";
+        assert_eq!(typo.unknown, [told]);
+    }
+
+    #[test]
+    fn lines_are_counted_from_the_top_of_the_file() {
+        let broken = "---\nmodel: x\nsetup: [\n---\n";
+        let error = RepoConfig::parse("WORKFLOW.md", broken).unwrap_err();
+        let said = error.to_string();
+        // The list that is never closed begins in the third line and ends with the front matter.
+        assert!(said.contains("line 3") || said.contains("line 4"), "{said}");
+        let wrong = "---\nmodel: [x]\n---\n";
+        let error = RepoConfig::parse("WORKFLOW.md", wrong).unwrap_err();
+        let said = "reading WORKFLOW.md: model must be a text, not [\"x\"]";
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

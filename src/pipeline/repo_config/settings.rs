@@ -2,11 +2,31 @@
 
 use serde::Deserialize;
 
+use super::check::{self, Kind, Known};
 use crate::domain::reviewers::{ReviewInputs, Reviewers};
 use crate::domain::sensitive::AllowList;
 
 /// Where it stands, from the repository's root.
 pub const FILE: &str = ".agent-implement/config.yml";
+
+/// What can be set in it.
+pub const KNOWN: &[Known] = &[
+    ("agent", Kind::Text),
+    ("packageManager", Kind::Text),
+    (
+        "models",
+        Kind::Table(&[
+            ("implement", Kind::Text),
+            ("review", Kind::Text),
+            ("plan", Kind::Text),
+        ]),
+    ),
+    ("guard", Kind::Table(&[("allow", Kind::TextList)])),
+    ("reviewProviders", Kind::TextList),
+    ("reviewCheckNames", Kind::TextList),
+    ("reviewWaitPollMs", Kind::Whole),
+    ("reviewWaitTimeoutMs", Kind::Whole),
+];
 
 /// A repository's settings; every one has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,12 +69,14 @@ struct File {
 }
 
 impl Settings {
-    /// Reads the file's text. What is not known in it is left alone: a newer version may know it.
+    /// Reads the file's text. What is not known in it has no effect: a newer version may know it.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| {
+            check::wrong_value(text, KNOWN).unwrap_or_else(|| error.to_string())
+        })?;
         let file = file.unwrap_or_default();
         AllowList::compile(&file.guard.allow).map_err(|error| error.to_string())?;
         Ok(Self {
@@ -85,6 +107,15 @@ mod tests {
             .filter(|line| line.ends_with(']'));
         let set: Vec<&str> = keys.collect();
         let settings = Settings::parse(&set.join("\n")).unwrap();
+        // Every key of it, whatever its form.
+        let keys = template
+            .lines()
+            .filter_map(|line| line.strip_prefix("# ")?.split_once(':'))
+            .filter(|(key, _)| key.chars().all(char::is_alphanumeric))
+            .filter(|(key, _)| !key.contains(' ') && *key != "implement");
+        for (key, _) in keys {
+            assert!(KNOWN.iter().any(|(known, _)| *known == key), "{key}");
+        }
         assert!(settings.reviewers.claude_code_review, "{set:?}");
         assert_eq!(settings.reviewers.checks.len(), 2, "{set:?}");
     }
@@ -143,5 +174,20 @@ mod tests {
         ] {
             assert!(Settings::parse(broken).is_err(), "{broken}");
         }
+        let soon = Settings::parse("reviewWaitPollMs: soon").unwrap_err();
+        assert_eq!(
+            soon,
+            "reviewWaitPollMs must be a whole number, not \"soon\""
+        );
+    }
+
+    #[test]
+    fn every_setting_that_is_read_is_known() {
+        let text = "agent: a\npackageManager: b\nmodels: {implement: c, review: d, plan: e}\n\
+                    guard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
+                    reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 2\n";
+        assert_eq!(check::unknown(FILE, text, KNOWN), [""; 0]);
+        let known = text.lines().filter_map(|line| line.split_once(':'));
+        assert_eq!(known.count(), KNOWN.len());
     }
 }

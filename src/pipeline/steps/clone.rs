@@ -54,6 +54,7 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         "base": run.found.base,
         "start": run.found.start,
         "continued": run.found.seen.is_some(),
+        "settingsWithoutEffect": run.found.repo_config.unknown,
     })))
 }
 
@@ -181,6 +182,9 @@ async fn read_config(run: &mut Run) -> Result<(), Failure> {
                 settings_file(run.config.phase)
             ),
         ));
+    }
+    for sentence in &config.unknown {
+        run.console.say(&format!("{sentence} (it has no effect)"));
     }
     run.found.repo_config = config;
     Ok(())

@@ -8,7 +8,8 @@ use super::own_script;
 use crate::domain::report::FailureCode;
 use crate::domain::session_event::SessionEvent;
 use crate::pipeline::executor::{begin, end, shown};
-use crate::pipeline::run::{Failure, Run, StepOutcome};
+use crate::pipeline::patience::{PATIENCE, persist};
+use crate::pipeline::run::{Failure, PullRef, Run, StepOutcome};
 
 /// How long may it take?
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -38,7 +39,7 @@ pub(super) async fn again(run: &mut Run, id: &str) -> Result<(), Failure> {
     verified
 }
 
-async fn verify(run: &Run, script: &str) -> Result<(), Failure> {
+async fn verify(run: &mut Run, script: &str) -> Result<(), Failure> {
     run.herald.tell_again(&SessionEvent::VerifyRunning);
     let verified = own_script(
         run,
@@ -53,5 +54,43 @@ async fn verify(run: &Run, script: &str) -> Result<(), Failure> {
             summary: shown(run, reason.lines().next().unwrap_or_default()),
         },
     });
-    verified.map_err(|reason| Failure::new(FailureCode::VerifyFailed, reason))
+    match verified {
+        Ok(()) => Ok(()),
+        Err(reason) => {
+            let reason = held_back(run, &reason).await;
+            Err(Failure::new(FailureCode::VerifyFailed, reason))
+        }
+    }
+}
+
+/// Makes the pull request a draft, and names it in the reason below the script that failed.
+async fn held_back(run: &mut Run, reason: &str) -> String {
+    let Some(pull) = run.found.pull.clone() else {
+        return reason.to_owned();
+    };
+    let state = match make_draft(run, &pull).await {
+        Ok(()) => "is a draft until that passes",
+        Err(failure) => {
+            let why = format!("the pull request could not be made a draft: {failure}");
+            run.console.say(&why);
+            "is open all the same"
+        }
+    };
+    let (what, said) = reason.split_once('\n').unwrap_or((reason, ""));
+    let told = format!("{what}\nPull request {} {state}.\n{said}", pull.url);
+    told.trim_end().to_owned()
+}
+
+async fn make_draft(run: &mut Run, pull: &PullRef) -> Result<(), Failure> {
+    let access = run.open_access().await?;
+    let host = run.host(&access)?;
+    let say = |line: &str| run.console.say(line);
+    let made = persist(&say, PATIENCE, async || {
+        let found = host.pull(&run.repo, pull.number).await?;
+        match found.draft {
+            true => Ok(()),
+            false => host.set_draft(&run.repo, &found.node_id).await,
+        }
+    });
+    made.await.map_err(Failure::other)
 }
