@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::console::line;
 use super::patience::{PATIENCE, persist};
 use crate::domain::report::ResultReport;
 use crate::domain::run_config::Callback;
@@ -104,7 +105,7 @@ impl Access {
         );
         let request = Request::new("asking for the plan", Method::GET, url)
             .bearer(callback.progress_token.expose());
-        let say = |line: &str| println!("the plan: {line}");
+        let say = |text: &str| line(&format!("the plan: {text}"));
         let answer = persist(&say, PLAN_PATIENCE, async || {
             self.client.send(&request).await
         });
@@ -122,7 +123,7 @@ impl Access {
                 .bearer(callback.progress_token.expose())
                 .json(&json!({ "owner": self.owner })),
         };
-        let say = |line: &str| println!("repository access: {line}");
+        let say = |text: &str| line(&format!("repository access: {text}"));
         let answer = persist(&say, ACCESS_PATIENCE, async || {
             self.client.send(&request).await
         })
@@ -150,7 +151,7 @@ pub async fn deliver(
         .json(report)
         // Taken before: the first answer was lost.
         .accept(409);
-    let say = |line: &str| println!("the result was not taken yet, {line}");
+    let say = |text: &str| line(&format!("the result was not taken yet, {text}"));
     let taken = persist(&say, PATIENCE, async || client.send(&request).await).await;
     taken.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -1,5 +1,6 @@
 //! The run's own log: lines on standard output, redacted, with nothing that CI takes for a command.
 
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::progress::Progress;
@@ -27,7 +28,7 @@ struct Silence(Option<String>);
 impl Drop for Silence {
     fn drop(&mut self) {
         if let Some(word) = &self.0 {
-            println!("::{word}::");
+            line(&format!("::{word}::"));
         }
     }
 }
@@ -38,7 +39,7 @@ const TAIL: usize = 12;
 impl Console {
     /// A console whose lines CI must not obey: `word` is a secret that no child can print.
     pub fn in_ci(redactor: Redactor, progress: Progress, word: String) -> Self {
-        println!("::stop-commands::{word}");
+        line(&format!("::stop-commands::{word}"));
         Self::with(redactor, progress, Silence(Some(word)))
     }
 
@@ -74,7 +75,7 @@ impl Console {
         let line = self.redactor.redacted(line);
         // An older spelling of commands counts anywhere in a line.
         let line = line.replace("##[", "## [");
-        println!("{mark}{line}");
+        self::line(&format!("{mark}{line}"));
         self.progress.log(&line);
         if let Ok(mut tail) = self.tail.write() {
             let surplus = (tail.len() + 1).saturating_sub(TAIL);
@@ -113,4 +114,9 @@ impl Console {
             .map(|tail| tail.join("\n"))
             .unwrap_or_default()
     }
+}
+
+/// Prints a line. Nobody may read any more, and the run goes on all the same.
+pub fn line(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

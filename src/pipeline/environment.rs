@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::agent;
 use super::child::ChildEnv;
+use super::console::line;
 use super::git::Transport;
 use super::handover;
 use super::strays::Strays;
@@ -80,6 +81,8 @@ pub struct Environment {
     pub run_url: Option<String>,
     /// Where the run may make its work folder.
     pub temp_root: PathBuf,
+    /// The home of the user that the run works as.
+    pub home: Option<PathBuf>,
     /// The workflow's own token, for the case that the orchestrator cannot be reached.
     pub workflow_token: Option<Secret>,
     /// What a session shows to be known by; CI runs have none.
@@ -169,6 +172,7 @@ impl Environment {
             base_branch,
             run_id,
             temp_root: given("RUNNER_TEMP").map_or_else(std::env::temp_dir, PathBuf::from),
+            home: given("HOME").map(PathBuf::from),
             workflow_token: given("GITHUB_TOKEN").map(Secret::new),
             nonce: given("SESSION_NONCE").map(Secret::new),
             secrets: listed(variables, SESSION_SECRETS)
@@ -299,7 +303,7 @@ fn forget_tokens(path: &Path, event: &Value) {
         .filter(|name| inputs.shift_remove(**name).is_some())
         .count();
     if found > 0 && std::fs::write(path, event.to_string()).is_err() {
-        println!("the event file cannot be written; the run's tokens stay in it");
+        line("the event file cannot be written; the run's tokens stay in it");
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::console::line;
 use super::random_word;
 use crate::domain::secret::Secret;
 use crate::domain::session_event::SessionEvent;
@@ -87,7 +88,7 @@ async fn send_all(
             match client.send(&request).await {
                 Ok(_) => break,
                 Err(error) if error.is_permanent() || attempt == TRIES => {
-                    println!("the session's news was not taken: {error}");
+                    line(&format!("the session's news was not taken: {error}"));
                     break;
                 }
                 Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,

@@ -4,7 +4,6 @@ use tokio::time::sleep_until;
 
 use super::executor;
 use super::run::{Failure, PullRef, Run};
-use super::start::stopped;
 use crate::domain::mapping::SessionMode;
 use crate::domain::pipeline::Definition;
 use crate::domain::report::{FailureCode, RunPhase};
@@ -61,13 +60,12 @@ pub async fn keep(run: &mut Run, kept: Kept, ended: Result<(), Failure>) -> Resu
         run.folders.tree().display()
     ));
     let is_stopped = tokio::select! {
-        () = stopped() => true,
+        _ = run.stop.given() => true,
         () = sleep_until(run.deadline) => false,
     };
     executor::end(run, step, "passed", None);
     if is_stopped {
-        let reason = "the run was stopped from outside";
-        return Err(Failure::new(FailureCode::Cancelled, reason));
+        return Err(Failure::stopped());
     }
     match opened(run).await {
         Ok(Some(pull)) => {

@@ -26,6 +26,8 @@ mod hold;
 mod meter;
 mod patch;
 mod patience;
+mod prepare;
+mod programs;
 mod progress;
 mod prompts;
 mod pull_request;
@@ -34,6 +36,7 @@ mod run;
 pub mod scan;
 mod start;
 mod steps;
+mod stop;
 mod strays;
 mod text;
 
@@ -51,6 +54,7 @@ pub use progress::Progress;
 pub use repo_config::read_repository_files;
 pub use run::Folders;
 pub use start::run;
+pub use stop::StopSignal;
 
 /// A word that nobody else can know.
 fn random_word() -> String {

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::console::line;
 use super::meter::Meter;
 use crate::domain::report::{ProgressReport, Step, Usage};
 use crate::domain::run_config::Callback;
@@ -194,7 +195,7 @@ impl Sender {
             match self.client.send(&request).await {
                 Ok(_) => return,
                 Err(error) if error.is_permanent() || attempt == TRIES => {
-                    println!("progress was not taken: {error}");
+                    line(&format!("progress was not taken: {error}"));
                     return;
                 }
                 Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,

@@ -17,6 +17,7 @@ use super::herald::Herald;
 use super::progress::Progress;
 use super::repo_config::RepoConfig;
 use super::steps::Finding;
+use super::stop::StopSignal;
 use super::strays::{self, Strays};
 use super::text;
 use crate::domain::caps;
@@ -48,6 +49,7 @@ pub struct Run {
     pub secrets: Vec<Secret>,
     pub child_env: ChildEnv,
     pub strays: Strays,
+    pub stop: StopSignal,
     /// When the run ends itself, to be able to report.
     pub deadline: Instant,
     /// When its host may end it.
@@ -162,6 +164,11 @@ impl Failure {
     /// The run's time is over, whatever it was doing.
     pub fn out_of_time() -> Self {
         Self::new(FailureCode::TimedOut, OUT_OF_TIME)
+    }
+
+    /// Somebody has stopped the run.
+    pub fn stopped() -> Self {
+        Self::new(FailureCode::Cancelled, "the run was stopped from outside")
     }
 
     /// A failure that programs have no word for.

@@ -7,48 +7,47 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::task::Poll;
-use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
-use super::agent::{self, Agent, Cli};
-use super::callback::{self, Access};
-use super::console::Console;
+use super::agent;
+use super::callback;
+use super::console::{Console, line};
 use super::environment::Environment;
 use super::executor;
-use super::git::Git;
 use super::herald::Herald;
 use super::hold;
+use super::prepare::{self, Setting};
 use super::progress::Progress;
-use super::run::{Failure, Folders, Found, Run};
+use super::run::{Failure, Run};
 use super::steps;
+use super::stop::StopSignal;
 use super::strays::{self, Strays};
 use super::text;
-use crate::custom;
 use crate::domain::caps;
-use crate::domain::mapping::Provider;
-use crate::domain::pipeline::{Definition, pipeline_of};
+use crate::domain::pipeline::Definition;
 use crate::domain::report::{FailureCode, Outcome, ResultReport, RunComment, RunPhase};
 use crate::domain::run_config::{Callback, RunConfig};
 use crate::domain::secret::Secret;
 use crate::domain::session_event::SessionEvent;
 use crate::wire::{Client, Redactor};
 
-/// How long before its host ends the job does a run end itself, at most, to be able to say so? The
-/// host has been counting since before the image was fetched.
-const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
-
 /// Longest repeat of what the agent said last, in bytes.
 const MAX_LAST_WORDS: usize = 4_000;
 
 /// Sees one run through and reports its result. The exit code is 0 when it was a success.
 pub async fn run(environment: Environment) -> ExitCode {
-    if let Err(error) = harden(environment.strays) {
-        println!("the run cannot shield itself from its children: {error}");
-        return ExitCode::FAILURE;
-    }
+    let shielded = harden(environment.strays).and_then(|()| StopSignal::listen());
+    let stop = match shielded {
+        Ok(stop) => stop,
+        Err(error) => {
+            line(&format!(
+                "the run cannot shield itself from its children: {error}"
+            ));
+            return ExitCode::FAILURE;
+        }
+    };
     let (config, unfit) = match RunConfig::from_inputs(&environment.inputs) {
         Ok(config) => (Some(config), None),
         Err(error) => (None, Some(error.to_string())),
@@ -65,7 +64,7 @@ pub async fn run(environment: Environment) -> ExitCode {
     let client = match Client::through(&environment.proxies, "orchestrator", redactor.clone()) {
         Ok(client) => client,
         Err(error) => {
-            println!("{error}");
+            line(&error.to_string());
             return ExitCode::FAILURE;
         }
     };
@@ -89,6 +88,7 @@ pub async fn run(environment: Environment) -> ExitCode {
                 progress: progress.clone(),
                 herald,
                 secrets,
+                stop: stop.clone(),
             };
             Box::pin(see_through(environment, config, setting)).await
         }
@@ -100,24 +100,22 @@ pub async fn run(environment: Environment) -> ExitCode {
         }
     };
     report.run_id = run_id;
-    if sender.is_some() {
-        progress.flush().await;
+    let telling = async {
+        if sender.is_some() {
+            progress.flush().await;
+        }
+        sending.finish().await;
+        tell(&client, callback.as_ref(), &report, &console).await;
+    };
+    tokio::select! {
+        () = telling => {}
+        () = stop.overdue() => console.say("the run was stopped before its result was taken"),
     }
-    sending.finish().await;
-    tell(&client, callback.as_ref(), &report, &console).await;
-    match report.outcome {
-        Outcome::Success => ExitCode::SUCCESS,
-        Outcome::Failure => ExitCode::FAILURE,
+    match (stop.exit_code(), report.outcome) {
+        (Some(code), _) => ExitCode::from(code),
+        (None, Outcome::Success) => ExitCode::SUCCESS,
+        (None, Outcome::Failure) => ExitCode::FAILURE,
     }
-}
-
-/// What a run speaks with.
-struct Setting {
-    client: Client,
-    console: Console,
-    progress: Progress,
-    herald: Herald,
-    secrets: Vec<Secret>,
 }
 
 /// No other process of the same user may read our memory or environment; orphans become ours.
@@ -137,7 +135,7 @@ async fn see_through(
     let phase = config.phase;
     let console = setting.console.clone();
     let herald = setting.herald.clone();
-    let prepared = prepare(environment, config, setting);
+    let prepared = prepare::prepare(environment, config, setting);
     let (mut run, definition) = match prepared {
         Ok(prepared) => prepared,
         Err(failure) => {
@@ -153,8 +151,12 @@ async fn see_through(
         Some(kept) => hold::keep(&mut run, kept, ended).await,
         None => ended,
     };
-    if !was_stopped(&ended) {
-        steps::tear_down(&mut run).await;
+    let stop = run.stop.clone();
+    tokio::select! {
+        biased;
+        // Whoever stops a run leaves it no time to tidy up.
+        _ = stop.given() => {}
+        () = steps::tear_down(&mut run) => {}
     }
     // Nothing of the work may outlive it.
     let _ = strays::end_all(run.strays).await;
@@ -202,20 +204,14 @@ fn delivered(run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whoever stops a run leaves it no time to tidy up.
-fn was_stopped(ended: &Result<(), Failure>) -> bool {
-    let code = ended.as_ref().err().and_then(|failure| failure.code);
-    code == Some(FailureCode::Cancelled)
-}
-
 /// The pipeline, with everything that may cut it short.
 async fn guarded(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
-    let deadline = run.deadline;
+    let (deadline, stop) = (run.deadline, run.stop.clone());
     tokio::select! {
         ended = caught(Box::pin(executor::execute(run, definition))) => ended.unwrap_or_else(|panic| {
             Err(Failure::other(format!("the run broke down: {}", words(panic.as_ref()))))
         }),
-        () = stopped() => Err(Failure::new(FailureCode::Cancelled, "the run was stopped from outside")),
+        _ = stop.given() => Err(Failure::stopped()),
         () = sleep_until(deadline) => Err(Failure::out_of_time()),
     }
 }
@@ -241,102 +237,6 @@ fn words(panic: &(dyn Any + Send)) -> String {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_default()
-}
-
-/// Ends when somebody asks the process to.
-pub(super) async fn stopped() {
-    let asked = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-    match asked {
-        [Ok(mut terminate), Ok(mut interrupt)] => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        }
-        _ => std::future::pending().await,
-    }
-}
-
-fn prepare(
-    environment: Environment,
-    config: RunConfig,
-    setting: Setting,
-) -> Result<(Run, Definition), Failure> {
-    let custom_root = environment.custom_root.as_deref();
-    let definition =
-        custom::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
-    let folders = Folders::new(&environment.temp_root)
-        .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
-    let home = folders.make("git-home").map_err(Failure::other)?;
-    let agent = agent_of(&environment, &config.provider)?;
-    let minutes = u64::from(
-        config
-            .job_timeout_minutes
-            .unwrap_or(caps::DEFAULT_JOB_MINUTES),
-    );
-    let budget = Duration::from_secs(minutes * 60);
-    let host_deadline = Instant::now() + budget;
-    let run = Run {
-        repo: environment.repo.clone(),
-        api_url: environment.api_url.clone(),
-        proxies: environment.proxies.clone(),
-        base_branch: environment.base_branch.clone(),
-        run_url: environment.run_url.clone(),
-        git: Git {
-            dir: folders.git_dir(),
-            tree: folders.tree(),
-            url: environment.git_url(),
-            env: environment.child.clone().with("HOME", home),
-            transport: environment.transport,
-        },
-        folders,
-        agent,
-        console: setting.console,
-        progress: setting.progress,
-        herald: setting.herald,
-        access: Access {
-            client: setting.client,
-            callback: config.callback.clone(),
-            owner: environment.repo.owner.clone(),
-            nonce: environment.nonce.clone(),
-            workflow_token: environment.workflow_token.clone(),
-        },
-        secrets: setting.secrets,
-        child_env: environment.child,
-        strays: environment.strays,
-        deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
-        host_deadline,
-        open_steps: Vec::new(),
-        found: Found::default(),
-        config,
-    };
-    Ok((run, definition))
-}
-
-/// The agent that the environment asks for; the repository's own settings are not known yet.
-fn agent_of(environment: &Environment, provider: &Provider) -> Result<Agent, Failure> {
-    let (keys, cloud_region) = match provider {
-        Provider::Direct => (&environment.direct_keys, None),
-        Provider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
-    };
-    let cli = match environment.agent.as_deref() {
-        Some("command") => Cli::Command,
-        Some(name) => Cli::named(name).map_err(|unknown| {
-            let reason = format!("the variable AGENT_IMPLEMENT_AGENT: {unknown}, command");
-            Failure::new(FailureCode::SetupFailed, reason)
-        })?,
-        None if environment.agent_command.is_empty() => Cli::Claude,
-        None => Cli::Command,
-    };
-    Ok(Agent {
-        cli,
-        command: environment.agent_command.clone(),
-        env: environment.child.clone(),
-        keys: keys.clone(),
-        cloud_region,
-        model: None,
-        retries: agent::RETRIES,
-    })
 }
 
 /// Everything in the environment that must not be seen.

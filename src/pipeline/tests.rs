@@ -129,6 +129,7 @@ impl Stage {
             run_id: Some(77),
             run_url: Some("https://host/run/77".into()),
             temp_root: self.dir.path().join("temp"),
+            home: None,
             nonce: None,
             proxies: Proxies::default(),
             secrets: Vec::new(),

@@ -46,6 +46,23 @@ fn step<'s>(steps: &'s [Value], id: &str) -> &'s Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_own_pipelines_are_named_and_not_there_fails() {
+    let (world, root) = customized().await;
+    std::fs::remove_dir_all(&root).unwrap();
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state.status(), "failed", "{job:?}");
+    let comments = world.town.linear().issue("ENG-1").comments();
+    let told = format!(
+        "the variable AGENT_IMPLEMENT_CUSTOM_ROOT names {}, which is not a folder of this image",
+        root.display()
+    );
+    assert!(comments[0].contains(&told), "{comments:?}");
+    assert!(world.repo().pulls().is_empty());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pipeline_and_steps_of_ones_own_run_without_a_credential() {
     let (world, root) = customized().await;
     let pipeline = "id: autonomous\nsteps:\n\

@@ -3,6 +3,7 @@
 //! Each trap leaves a mark where it springs. Two control tests show that the traps are real: they
 //! spring when somebody uses git, or the agent's program, as one would without thinking.
 
+mod programs;
 mod traps;
 
 use std::collections::BTreeMap;

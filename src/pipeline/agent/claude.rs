@@ -56,7 +56,6 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
         env = env.with("IS_SANDBOX", "1");
     }
     Ok(Call {
-        program: "claude".into(),
         args: arguments(agent, pass, desk.paper("system.md", &pass.system)?),
         env,
         input: pass.prompt.clone(),

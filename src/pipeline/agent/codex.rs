@@ -59,7 +59,6 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
         // It tells people when a limit is lifted, by the clock on their wall.
         .with("TZ", "UTC");
     Ok(Call {
-        program: "codex".into(),
         args,
         env,
         input: pass.prompt.clone(),

@@ -26,10 +26,8 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> Call {
     if let Some(model) = &agent.model {
         env = env.with("AGENT_IMPLEMENT_MODEL", model);
     }
-    let mut command = agent.command.iter();
     Call {
-        program: command.next().map(Into::into).unwrap_or_default(),
-        args: command.map(Into::into).collect(),
+        args: agent.command.iter().skip(1).map(Into::into).collect(),
         env,
         input: format!("{}\n\n{}", pass.system, pass.prompt),
     }

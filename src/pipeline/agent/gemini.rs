@@ -47,7 +47,6 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
         .with("GEMINI_CLI_HOME", &desk.settings)
         .with("GEMINI_CLI_TRUST_WORKSPACE", "false");
     Ok(Call {
-        program: "gemini".into(),
         args,
         env,
         input: pass.prompt.clone(),

@@ -15,6 +15,7 @@ mod gemini;
 mod judge;
 #[cfg(test)]
 mod others_tests;
+mod program;
 mod reset;
 mod said;
 /// For the fuzzer: a program's whole stream, read as each of them would be.
@@ -60,6 +61,7 @@ use tokio::time::Instant;
 use super::child::{ChildEnv, Spec};
 use super::console::Console;
 use super::meter::Meter;
+use super::programs::{Program, ProgramError};
 use super::run::{Failure, Folders};
 use super::text;
 use crate::domain::report::{FailureCode, Usage};
@@ -150,6 +152,8 @@ pub struct Agent {
     pub cli: Cli,
     /// The operator's own program and its arguments; used by [`Cli::Command`] alone.
     pub command: Vec<String>,
+    /// Its program as it was found, or why there is none; looked for at the first call at the latest.
+    pub program: Option<Result<Program, ProgramError>>,
     /// What any child gets.
     pub env: ChildEnv,
     /// Every model credential of the run, by variable. A program gets its own ones only.
@@ -267,7 +271,6 @@ impl Desk {
 
 /// How a program is called.
 struct Call {
-    program: OsString,
     args: Vec<OsString>,
     env: ChildEnv,
     input: String,
@@ -380,10 +383,7 @@ impl Agent {
                     Err(error) => Err(AgentFailure::not_started(&error.to_string())),
                 }
             }
-            Err(error) => {
-                let cause = format!("preparing its folders: {error}");
-                Err(AgentFailure::not_started(&cause))
-            }
+            Err(cause) => Err(AgentFailure::not_started(&cause)),
         };
         // What is cut first could hold half a secret that is not known for one any more.
         ended.map_err(|failure| AgentFailure {
@@ -392,7 +392,18 @@ impl Agent {
         })
     }
 
-    fn prepare(&self, pass: &Pass, folders: &Folders) -> std::io::Result<(Spec, Reader)> {
+    fn prepare(&self, pass: &Pass, folders: &Folders) -> Result<(Spec, Reader), String> {
+        let program = self.checked().map_err(|error| error.to_string())?;
+        self.call(&program, pass, folders)
+            .map_err(|error| format!("preparing its folders: {error}"))
+    }
+
+    fn call(
+        &self,
+        program: &Program,
+        pass: &Pass,
+        folders: &Folders,
+    ) -> std::io::Result<(Spec, Reader)> {
         let desk = Desk::lay(folders)?;
         let (call, reader) = match self.cli {
             Cli::Claude => (
@@ -412,9 +423,11 @@ impl Agent {
                 Reader::Command(command::Reader::default()),
             ),
         };
+        let (program, mut args) = program.command();
+        args.extend(call.args);
         let spec = Spec {
-            program: call.program,
-            args: call.args,
+            program,
+            args,
             dir: desk.tree,
             env: call.env,
             input: call.input.into_bytes(),

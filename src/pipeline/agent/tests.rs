@@ -55,6 +55,7 @@ impl Stage {
             keys: keys
                 .map(|name| (name.to_owned(), Secret::new(format!("value of {name}"))))
                 .collect(),
+            program: None,
             cloud_region: None,
             model: Some("model-x".into()),
             retries: 1,
@@ -210,6 +211,25 @@ async fn an_end_is_judged_by_result_and_exit_together() {
 }
 
 #[tokio::test]
+async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
+    let stage = Stage::new();
+    let mut agent = stage.agent(Cli::Claude, &recorded("success.jsonl"));
+    agent.pin();
+    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
+    ended.unwrap();
+    let mark = stage.folders.make("marks").unwrap().join("stolen");
+    let thief = format!("env >'{}'; {}", mark.display(), recorded("success.jsonl"));
+    stage.agent(Cli::Claude, &thief);
+    let (_, ended) = stage.play(&agent, Role::Review, CAP).await;
+    let reason = ended.unwrap_err().reason;
+    assert!(
+        reason.ends_with("claude was changed while the run was at work, and is not started"),
+        "{reason}"
+    );
+    assert!(!mark.exists());
+}
+
+#[tokio::test]
 async fn usage_is_the_results_and_is_counted_for_failures_too() {
     let stage = Stage::new();
     let (usage, _) = stage
@@ -344,7 +364,7 @@ async fn a_missing_program_is_said() {
     let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
     let reason = ended.unwrap_err().reason;
     assert!(
-        reason.starts_with("model invocation failed: starting /nowhere/agent: "),
+        reason.starts_with("model invocation failed: /nowhere/agent cannot be read: "),
         "{reason}"
     );
 }

@@ -4,13 +4,16 @@
 //! tree's own `.git` is never read. System and global configuration are off, so no hook, filter,
 //! alias or rewritten address exists. Where agent and run are the same user, the agent can write to
 //! the run's directory as well: before each command its configuration is written anew and whatever
-//! could steer git is removed ([`Git::seal`]); commits are named by ids the run remembers, not refs. A token reaches one git process at a time, through that
-//! process's environment. Importing the work tree is in [`import`], talking to the host in
-//! [`remote`], reading what changed in [`changes`].
+//! could steer git is removed ([`Git::seal`]); commits are named by ids the run remembers, not refs.
+//! Which program git is, what it loads and the rest of its environment is pinned in [`program`]. A
+//! token reaches one git process at a time, through that process's environment, when nothing of the
+//! agent is alive. Importing the work tree is in [`import`], talking to the host in [`remote`],
+//! reading what changed in [`changes`].
 
 pub mod changes;
 pub mod import;
 pub mod local;
+pub mod program;
 pub mod remote;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,6 +26,7 @@ use tokio::time::Instant;
 
 use super::child::{self, Captured, ChildEnv, ChildError, Spec};
 use super::text;
+use program::GitProgram;
 
 /// How long may one git command take?
 const GIT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -83,10 +87,14 @@ const SETTINGS: [&str; 22] = [
 /// The run's own repository and the tree that the agent works in.
 #[derive(Debug, Clone)]
 pub struct Git {
+    /// The git that is handed the repository's token. None where there is no token: git is then found by
+    /// `PATH`.
+    pub program: Option<GitProgram>,
     pub dir: PathBuf,
     pub tree: PathBuf,
     /// Where the repository is fetched from and pushed to. Never holds a credential.
     pub url: String,
+    /// What a child may have of the run's environment; git gets a part of it.
     pub env: ChildEnv,
     pub transport: Transport,
 }
@@ -243,11 +251,17 @@ impl Git {
             Transport::Web => "https:http",
             Transport::LocalFiles => "file",
         };
-        let env = self.env.clone().with("GIT_ALLOW_PROTOCOL", protocols);
         let args = options
             .into_iter()
             .chain(args.into_iter().map(OsString::from));
-        hardened(&self.tree, env, args)
+        let pinned = |program: &GitProgram| program.environment(&self.env);
+        let env = self.program.as_ref().map_or_else(|| self.env.clone(), pinned);
+        let mut spec = hardened(&self.tree, env.with("GIT_ALLOW_PROTOCOL", protocols), args);
+        if let Some(program) = &self.program {
+            spec.program = program.path().into();
+            spec.args.insert(0, program.exec_path());
+        }
+        spec
     }
 
     async fn run<'a>(
@@ -263,6 +277,9 @@ impl Git {
 
     /// Takes out of the git directory whatever foreign code may have put there.
     fn seal(&self) -> std::io::Result<()> {
+        if let Some(program) = &self.program {
+            program.check().map_err(std::io::Error::other)?;
+        }
         // In place of the folder, a file or a link would lead git to another one, which nobody seals.
         if !self.dir.symlink_metadata()?.is_dir() {
             let problem = "the run's git directory was replaced";

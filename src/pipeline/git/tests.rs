@@ -12,6 +12,7 @@ use crate::domain::report::RunPhase;
 use crate::domain::secret::Secret;
 use crate::domain::sensitive::{AllowList, Hit, Reason};
 use crate::pipeline::guard;
+use crate::pipeline::programs::trust::Trust;
 use crate::pipeline::repo_config::RepoConfig;
 
 /// A host with one repository, and a run's git that has cloned it.
@@ -63,10 +64,11 @@ async fn world(script: &str) -> World {
     let dir = tempfile::tempdir().unwrap();
     bare(dir.path(), "host.git", script);
     let git = Git {
+        program: Some(GitProgram::find(&path_only(), &Trust::of_process([])).unwrap()),
         dir: dir.path().join("own"),
         tree: dir.path().join("tree"),
         url: dir.path().join("host.git").to_string_lossy().into_owned(),
-        env: path_only().with("HOME", dir.path().join("home")),
+        env: path_only(),
         transport: Transport::LocalFiles,
     };
     git.init().await.unwrap();
@@ -361,6 +363,7 @@ async fn a_child_of_git_sees_the_listed_variables_only() {
             "GIT_OPTIONAL_LOCKS",
             "GIT_TERMINAL_PROMPT",
             "HOME",
+            "LC_ALL",
             "PATH",
         ]
     );

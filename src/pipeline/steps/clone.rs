@@ -174,6 +174,7 @@ async fn read_config(run: &mut Run) -> Result<(), Failure> {
             .map_err(|cause| unfit(format!(".agent-implement/config.yml: {cause}")))?;
     }
     run.agent.check().map_err(unfit)?;
+    run.agent.pin();
     if matches!(run.config.provider, Provider::Cloud { .. }) && config.model.is_none() {
         return Err(Failure::new(
             FailureCode::SetupFailed,

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::agent::{Answer, Pass};
 use super::executor;
+use super::programs::of_system;
 use super::run::{Failure, Run, StepOutcome};
 use crate::domain::pipeline::{StepDefinition, StepKind, Work};
 
@@ -123,7 +124,8 @@ async fn own_script(run: &Run, what: &str, script: &str, deadline: Instant) -> R
         .map(|folder| folder.join("script.sh"))
         .and_then(|file| std::fs::write(&file, script).map(|()| file))
         .map_err(|error| format!("{what}: writing it down: {error}"))?;
-    let mut command = words("bash -euo pipefail");
+    let mut command = vec![of_system("bash").to_string_lossy().into_owned()];
+    command.extend(words("-euo pipefail"));
     command.push(file.to_string_lossy().into_owned());
     let how = match run.script(&command, deadline).await {
         Ok(exit) if exit.success() => return Ok(()),

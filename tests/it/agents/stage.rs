@@ -99,6 +99,7 @@ impl Stage {
                 keys: keys
                     .map(|(name, key)| (name.to_owned(), Secret::new(key)))
                     .to_vec(),
+                program: None,
                 cloud_region: None,
                 model: (cli == Cli::Gemini).then(|| "gemini-2.5-pro".to_owned()),
                 retries: 1,
