@@ -129,6 +129,39 @@ async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_which_no_end_is_told_keeps_the_label_and_is_waited_for() {
+    let world = World::by_hand([mapping()]).await;
+    let refused = [Step::fail_api(
+        429,
+        "This request would exceed your rate limit",
+    )];
+    world.script("ENG-1", Script::new().pass(refused).pass(writes()));
+    world.flag("ENG-1", "Add the feature");
+    let first = ended(&world, "ENG-1", 1).await;
+    let JobState::Failed { code, reason } = &first.state else {
+        panic!("{first:#?}")
+    };
+    assert_eq!(*code, Some(FailureCode::ProviderLimit), "{reason}");
+    let half_an_hour = Duration::from_secs(30 * 60);
+    let waits = first.resumes_at.unwrap().since(world.app.now());
+    assert!(
+        waits > half_an_hour / 2 && waits <= 2 * half_an_hour,
+        "{waits:?}"
+    );
+    assert_eq!(labels(&world, "ENG-1"), ["Agent-Implement"]);
+    let comments = world.comments("ENG-1");
+    assert!(
+        comments[0].starts_with("Implementation paused: "),
+        "{comments:?}"
+    );
+    world.wait(waits);
+    let second = ended(&world, "ENG-1", 2).await;
+    assert_eq!(second.state, JobState::Completed, "{second:#?}");
+    world.quiet().await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_was_made_is_not_made_again() {
     let world = World::by_hand([planning_mapping()]).await;
     let until = later(&world, TWO_HOURS);

@@ -263,7 +263,11 @@ impl Reader {
             result.stop_reason.as_deref() == Some("refusal") || words.contains("output token");
         match result.api_error_status {
             Some(401) => Fault::access_denied(),
-            Some(429) => Fault::limited(words, self.reset.map(reset::epoch)),
+            // With an API key it prints no moment, but what the provider says may hold one.
+            Some(429) => {
+                let told = self.reset.map(reset::epoch);
+                Fault::limited(words, told.or_else(|| reset::of_claude(words)))
+            }
             Some(_) => Fault::Provider(words.to_owned()),
             None if words.contains("API Error") && !by_model => Fault::Provider(words.to_owned()),
             None => Fault::Other(words.to_owned()),
@@ -281,12 +285,18 @@ fn system(event: &Value) -> Said {
         Some("api_retry") if event["error"] == "authentication_failed" => {
             Said::Stop(Fault::access_denied())
         }
-        Some("api_retry") => Said::Trouble(format!(
-            "provider: {} (attempt {} of {})",
-            event["error"].as_str().unwrap_or("unknown"),
-            event["attempt"],
-            event["max_retries"],
-        )),
+        Some("api_retry") => {
+            let line = format!(
+                "provider: {} (attempt {} of {})",
+                event["error"].as_str().unwrap_or("unknown"),
+                event["attempt"],
+                event["max_retries"],
+            );
+            match event["error_status"] == 429 {
+                true => Said::Throttled(line),
+                false => Said::Trouble(line),
+            }
+        }
         _ => Said::nothing(),
     }
 }

@@ -249,7 +249,7 @@ fn fault(words: &str) -> Fault {
     let by_us = ["context window", "interrupted"];
     if words.contains("unexpected status 401") {
         Fault::access_denied()
-    } else if words.contains("usage limit") {
+    } else if words.contains("usage limit") || words.contains("429 Too Many Requests") {
         Fault::limited(words, reset::of_codex(words, Run::now()))
     } else if by_us.iter().any(|mark| words.contains(mark)) {
         Fault::Other(words.to_owned())

@@ -50,12 +50,15 @@ struct Patience {
     alive: Option<Instant>,
     /// Since when nothing but trouble is heard of.
     troubled: Option<Instant>,
+    /// Whether the last trouble was that too much is asked of the provider.
+    is_throttled: bool,
 }
 
 impl Patience {
     fn hears(&mut self, said: &Said) {
         let now = Instant::now();
-        if matches!(said, Said::Trouble(_)) {
+        self.is_throttled = matches!(said, Said::Throttled(_));
+        if matches!(said, Said::Trouble(_) | Said::Throttled(_)) {
             self.troubled.get_or_insert(now);
         } else {
             self.troubled = None;
@@ -67,13 +70,15 @@ impl Patience {
     fn end(&self) -> (Instant, String) {
         let silent = |span: Duration| format!("no event for {} minutes", span.as_secs() / 60);
         match (self.troubled, self.alive) {
-            (Some(since), _) => (
-                since + TROUBLE_TIMEOUT,
-                format!(
-                    "the provider could not be reached for {} minutes",
-                    TROUBLE_TIMEOUT.as_secs() / 60
-                ),
-            ),
+            (Some(since), _) => {
+                let trouble = match self.is_throttled {
+                    true => "limited the rate of requests",
+                    false => "could not be reached",
+                };
+                let minutes = TROUBLE_TIMEOUT.as_secs() / 60;
+                let words = format!("the provider {trouble} for {minutes} minutes");
+                (since + TROUBLE_TIMEOUT, words)
+            }
             (None, Some(since)) => (since + SILENCE_TIMEOUT, silent(SILENCE_TIMEOUT)),
             (None, None) => (self.begun + START_TIMEOUT, silent(START_TIMEOUT)),
         }
@@ -82,6 +87,7 @@ impl Patience {
     /// What an end by impatience is.
     fn fault(&self, words: String) -> Fault {
         match self.troubled {
+            Some(_) if self.is_throttled => Fault::limited(&words, None),
             Some(_) => Fault::Provider(words),
             None => Fault::Other(words),
         }
@@ -102,6 +108,7 @@ pub(super) async fn to_the_end(
         begun: Instant::now(),
         alive: None,
         troubled: None,
+        is_throttled: false,
     };
     let log = |line: &str| console.child(&shown(line, &spec.dir, console));
     let mut grace = END_GRACE;
@@ -129,7 +136,7 @@ pub(super) async fn to_the_end(
         patience.hears(&said);
         match said {
             Said::Lines(lines) => lines.iter().for_each(|line| log(line)),
-            Said::Trouble(line) => log(&line),
+            Said::Trouble(line) | Said::Throttled(line) => log(&line),
             Said::Stop(fault) => {
                 grace = Duration::ZERO;
                 ending.last = Some(Err(fault));
@@ -176,6 +183,7 @@ mod tests {
             begun,
             alive: None,
             troubled: None,
+            is_throttled: false,
         };
         assert_eq!(patience.end().0, begun + START_TIMEOUT);
         patience.hears(&Said::nothing());
@@ -186,6 +194,10 @@ mod tests {
         patience.hears(&Said::Trouble("and again".into()));
         assert_eq!(patience.end().0, end);
         assert_eq!(patience.fault(words.clone()), Fault::Provider(words));
+        patience.hears(&Said::Throttled("slow down".into()));
+        let (until, words) = patience.end();
+        assert_eq!(until, end);
+        assert!(matches!(patience.fault(words), Fault::Limited { .. }));
         patience.hears(&Said::nothing());
         assert!(patience.end().0 > end);
         assert_eq!(

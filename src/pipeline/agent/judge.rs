@@ -39,9 +39,16 @@ pub(super) fn judge(
             Some(FailureCode::MaxTurnsExhausted),
             format!("Reached max turns ({max_turns})"),
         ),
-        Fault::Limited { words, until } => (
+        Fault::Limited {
+            words,
+            until,
+            is_told,
+        } => (
             Some(FailureCode::ProviderLimit),
-            format!("{words}; the limit is lifted at {until}"),
+            match is_told {
+                true => format!("{words}; the limit is lifted at {until}"),
+                false => format!("{words}; when it is lifted is not said, next try at {until}"),
+            },
         ),
         Fault::OutOfTime => (Some(FailureCode::TimedOut), OUT_OF_TIME.to_owned()),
         Fault::Provider(words) => (Some(FailureCode::ProviderUnavailable), words),

@@ -1,6 +1,8 @@
 //! When a provider's usage limit is lifted, read from what programs print about it.
 //!
-//! Claude Code tells a moment in seconds of the epoch. Codex writes for people: a time of day, with
+//! Claude Code tells a moment in seconds of the epoch for a subscription; with an API key it prints
+//! nothing but the provider's own words (tried with 2.1.197: neither `retry-after` nor the
+//! `anthropic-ratelimit-*` headers come out, and after a long `retry-after` it ends at once). Codex writes for people: a time of day, with
 //! the date when that is another one, in the zone that we give it; before, a span. Gemini CLI writes a
 //! span as Go or protobuf do. What is told is bounded where it is used, not here; what cannot be read
 //! is no time at all.
@@ -22,6 +24,15 @@ const MONTHS: [&str; 12] = [
 /// Seconds of the epoch.
 pub(super) fn epoch(seconds: u64) -> Timestamp {
     Timestamp::from_millis(seconds.saturating_mul(1000))
+}
+
+/// What the provider behind Claude Code says of an API key whose monthly limit is reached: `… You will
+/// regain access on 2026-12-01 at 00:00 UTC.`
+pub(super) fn of_claude(words: &str) -> Option<Timestamp> {
+    let (_, told) = words.rsplit_once("regain access on ")?;
+    let (date, told) = told.split_once(" at ")?;
+    let (time, _) = told.split_once(" UTC")?;
+    instant(date.parse().ok()?, time.parse().ok()?)
 }
 
 /// What Codex says: `… try again at 10:26 PM.`, `… at Nov 22nd, 2026 10:26 PM.` in UTC, or
@@ -208,6 +219,18 @@ mod tests {
         for (words, read) in rows {
             assert_eq!(of_gemini(words, now), read.map(at), "{words}");
         }
+        let rows = [
+            (
+                "API Error: Request rejected (429) · You will regain access on 2026-12-01 at 00:00 UTC.",
+                Some("2026-12-01T00:00:00Z"),
+            ),
+            ("You will regain access on 2026-12-41 at 00:00 UTC.", None),
+            ("You will regain access on Monday at noon UTC.", None),
+            ("API Error: Request rejected (429) · slow down", None),
+        ];
+        for (words, read) in rows {
+            assert_eq!(of_claude(words), read.map(at), "{words}");
+        }
     }
 
     proptest! {
@@ -219,6 +242,7 @@ mod tests {
             let now = Timestamp::from_millis(1_795_300_000_000);
             for words in [format!("try again at {told}"), format!("retry in {told}"), shaped] {
                 of_codex(&words, now);
+                of_claude(&words.replace("try again at", "regain access on"));
                 of_gemini(&words, now);
             }
         }

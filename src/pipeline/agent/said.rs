@@ -1,9 +1,17 @@
 //! What a program says while it works, in the words that all programs share.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::Answer;
 use crate::domain::time::Timestamp;
+use crate::pipeline::run::Run;
+
+/// How long is waited for a limit of which the program does not print when it is lifted? Those of API
+/// keys are refilled every minute, and the program has asked for minutes or was told of a wait that is
+/// longer; five such waits in a row outlast the windows of some hours that providers have as well.
+const UNTOLD_WAIT: Duration = Duration::from_secs(30 * 60);
 
 /// A line of a program's stream, understood.
 #[derive(Debug)]
@@ -12,6 +20,8 @@ pub(super) enum Said {
     Lines(Vec<String>),
     /// The provider is asked once more, for this reason. That alone is no sign of life.
     Trouble(String),
+    /// The same, because more is asked of the provider than is allowed.
+    Throttled(String),
     /// Going on would be in vain.
     Stop(Fault),
     /// The program's last word, and what was not logged before it.
@@ -44,6 +54,8 @@ pub(super) enum Fault {
     Limited {
         words: String,
         until: Timestamp,
+        /// Whether the program has printed when the limit is lifted.
+        is_told: bool,
     },
     Other(String),
 }
@@ -57,13 +69,12 @@ impl Fault {
         Fault::Other("it ended without a result".to_owned())
     }
 
-    /// What we were allowed to use is used up. Until when is not always told; without that there is
-    /// nothing to wait for.
+    /// What we were allowed to use is used up. Until when is not always told; then a while is waited.
     pub(super) fn limited(words: &str, until: Option<Timestamp>) -> Self {
-        let words = words.to_owned();
-        match until {
-            Some(until) => Fault::Limited { words, until },
-            None => Fault::Provider(words),
+        Fault::Limited {
+            words: words.to_owned(),
+            until: until.unwrap_or_else(|| Run::now() + UNTOLD_WAIT),
+            is_told: until.is_some(),
         }
     }
 }
@@ -125,16 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_one_when_it_says_until_when() {
+    fn a_limit_of_which_no_end_is_told_is_waited_for_as_well() {
         let until = Timestamp::from_millis(1_795_300_000_000);
-        let words = "enough".to_owned();
-        assert_eq!(
-            Fault::limited("enough", Some(until)),
-            Fault::Limited { words, until }
-        );
-        assert_eq!(
-            Fault::limited("enough", None),
-            Fault::Provider("enough".to_owned())
-        );
+        let told = Fault::Limited {
+            words: "enough".to_owned(),
+            until,
+            is_told: true,
+        };
+        assert_eq!(Fault::limited("enough", Some(until)), told);
+        let before = Run::now();
+        let Fault::Limited { until, is_told, .. } = Fault::limited("enough", None) else {
+            panic!("it is no limit");
+        };
+        assert!(!is_told);
+        assert!((before + UNTOLD_WAIT..=Run::now() + UNTOLD_WAIT).contains(&until));
     }
 }

@@ -211,6 +211,20 @@ async fn an_end_is_judged_by_result_and_exit_together() {
 }
 
 #[tokio::test]
+async fn a_limit_of_an_api_key_is_waited_for_although_no_moment_is_printed() {
+    let stage = Stage::new();
+    let script = format!("cat >/dev/null\n{}\nexit 1", recorded("limited-key.jsonl"));
+    let before = crate::pipeline::run::Run::now();
+    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code, Some(FailureCode::ProviderLimit));
+    let waits = failure.retry_at.unwrap().since(before);
+    assert!((1790..1860).contains(&waits.as_secs()), "{waits:?}");
+    let said = "Request rejected (429) · slow down; when it is lifted is not said, next try at 2";
+    assert!(failure.reason.contains(said), "{}", failure.reason);
+}
+
+#[tokio::test]
 async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
     let stage = Stage::new();
     let mut agent = stage.agent(Cli::Claude, &recorded("success.jsonl"));

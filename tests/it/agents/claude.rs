@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use agent_implement::clock::Clock;
 use agent_implement::domain::report::FailureCode;
 use agent_implement::domain::secret::Secret;
+use agent_implement::domain::time::Timestamp;
 use agent_implement::pipeline::agent::{Cli, Role};
 
 use super::stage::{Outcome, Stage, installed};
@@ -72,8 +74,8 @@ async fn refusals_of_the_interface_are_told_apart_from_failures_of_the_work() {
         ),
         (
             Turn::refuse(429, "slow down"),
-            UNAVAILABLE,
-            ": API Error: Request rejected (429) · slow down",
+            Some(FailureCode::ProviderLimit),
+            ": API Error: Request rejected (429) · slow down; when it is lifted is not said, next try at ",
         ),
         (
             Turn::refuse(529, "Overloaded"),
@@ -99,6 +101,32 @@ async fn refusals_of_the_interface_are_told_apart_from_failures_of_the_work() {
         assert!(reason.starts_with(&expected), "{turn:?}: {reason}");
         assert_eq!(told, code, "{turn:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_an_api_key_is_waited_for() {
+    let Some(agents) = installed("the real claude at the limit of an API key") else {
+        return;
+    };
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    let long = vec![
+        ("retry-after", "7200".to_owned()),
+        (
+            "anthropic-ratelimit-requests-reset",
+            "2026-11-23T09:00:00Z".to_owned(),
+        ),
+    ];
+    // It ends at once and prints no moment.
+    let (stage, outcome) = implement(&agents, [Turn::Refuse(429, long, "slow down")]).await;
+    let (code, reason) = outcome.failure();
+    assert_eq!(code, Some(FailureCode::ProviderLimit), "{reason}");
+    assert_eq!(stage.model.asked().len(), 1);
+    let waits = outcome.retry_at().unwrap().since(Clock::Machine.now());
+    assert!(waits > minutes(28) && waits <= minutes(30), "{waits:?}");
+
+    let words = "Your organization has reached its limit. You will regain access on 2026-12-01 at 00:00 UTC.";
+    let (_, outcome) = implement(&agents, [Turn::refuse(429, words)]).await;
+    assert_eq!(outcome.retry_at(), Timestamp::parse("2026-12-01T00:00:00Z"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
