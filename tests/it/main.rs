@@ -77,3 +77,4 @@ mod session_api;
 mod sessions;
 mod settings;
 mod start;
+mod stopping;

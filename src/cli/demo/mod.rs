@@ -9,6 +9,7 @@ mod narrator;
 mod verdict;
 
 use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::domain::runner_mode::RunnerMode;
 use crate::domain::secret::Secret;
 use crate::domain::templates::{self, Template, Upkeep};
 use crate::domain::time::Timestamp;
+use crate::pipeline::StopSignal;
 use crate::sandbox::stories::{self, Tracker};
 use crate::sandbox::{Town, TownOptions};
 use crate::store::{Store, mappings};
@@ -42,6 +44,10 @@ use narrator::{Ending, Narrator};
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How often is it tried to remove the demo's folder, and after which pause?
+const CLEARING_ROUNDS: u32 = 40;
+const CLEARING_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -86,7 +92,15 @@ impl Runner {
 }
 
 pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // Before there is anything that could be left behind.
+    let stop = StopSignal::listen()?;
     let place = Place::find(arguments.data_dir.as_deref())?;
+    let done = play(arguments, &place, &stop).await;
+    place.clear().await;
+    done
+}
+
+async fn play(arguments: Arguments, place: &Place, stop: &StopSignal) -> anyhow::Result<ExitCode> {
     let dir = place.dir.as_path();
     let keepsake = Keepsake::open(dir, arguments.system)?;
     let town = found_town(dir, keepsake.tracker).await?;
@@ -119,21 +133,34 @@ pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
     let board = Board::new(town.clone(), keepsake.tracker);
     let narrator = Narrator::new(app.clone(), town.clone(), board);
-    narrator.introduce(port, &keepsake.access_code, &place);
+    narrator.introduce(port, &keepsake.access_code, place);
     let told = async {
-        if arguments.exit_when_idle {
-            narrator.until_idle(PATIENCE).await
-        } else {
-            narrator.until_interrupted().await
+        let told = async {
+            match arguments.exit_when_idle {
+                true => narrator.until_idle(PATIENCE).await,
+                false => narrator.for_ever().await,
+            }
+        };
+        tokio::select! {
+            ending = told => ending,
+            _ = stop.given() => Ending::Interrupted,
         }
     };
     let (end, ended) = tokio::sync::oneshot::channel();
-    let stop = async move {
+    let until_told = async move {
         // The serving half only has to know when; the answer goes to the caller below.
         let _ = end.send(told.await);
     };
-    let code = serve::run(app, listener, stop).await?;
-    town.stop().await;
+    let served = serve::run(app, listener, until_told).await;
+    match place.lent {
+        Some(_) => town.stop_and_kill_runs().await,
+        // Its runs go on, and are found again by who comes back to the folder.
+        None => town.stop().await,
+    }
+    let code = served?;
+    if let Some(code) = stop.exit_code() {
+        return Ok(ExitCode::from(code));
+    }
     Ok(match ended.await {
         Ok(ending) => ending.tell(),
         Err(_) => code,
@@ -161,6 +188,20 @@ impl Place {
             dir: lent.path().to_owned(),
             lent: Some(lent),
         })
+    }
+
+    /// Removes a lent folder. Processes that were killed in it may write a last time.
+    async fn clear(self) {
+        if self.lent.is_none() {
+            return;
+        }
+        for _ in 0..CLEARING_ROUNDS {
+            let _ = std::fs::remove_dir_all(&self.dir);
+            if !self.dir.exists() {
+                break;
+            }
+            tokio::time::sleep(CLEARING_PAUSE).await;
+        }
     }
 }
 
@@ -326,9 +367,13 @@ impl Ending {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::AsTold | Ending::Interrupted => ExitCode::SUCCESS,
+            Ending::AsTold | Ending::Interrupted | Ending::Unread => ExitCode::SUCCESS,
             Ending::Otherwise(reason) => {
-                eprintln!("agent-implement: the demo did not end as its story does: {reason}");
+                // Whoever closed it knows the exit code.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "agent-implement: the demo did not end as its story does: {reason}"
+                );
                 ExitCode::FAILURE
             }
         }

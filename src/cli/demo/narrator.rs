@@ -1,7 +1,9 @@
 //! Tells what happens in the demo, each thing once, and notices when nothing is left to do.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::fmt::Display;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::app::App;
@@ -27,6 +29,8 @@ pub(super) enum Ending {
     /// Every ticket came to the end that its story has.
     AsTold,
     Interrupted,
+    /// Nobody reads what it prints any more.
+    Unread,
     /// One did not.
     Otherwise(String),
 }
@@ -37,6 +41,7 @@ pub(super) struct Narrator {
     board: Board,
     began: Instant,
     told: RefCell<HashSet<String>>,
+    is_unread: Cell<bool>,
 }
 
 impl Narrator {
@@ -47,42 +52,49 @@ impl Narrator {
             board,
             began: Instant::now(),
             told: RefCell::default(),
+            is_unread: Cell::new(false),
         }
     }
 
     pub fn introduce(&self, port: u16, access_code: &str, place: &Place) {
         let repo = self.town.github().repo(DEMO_OWNER, DEMO_REPO);
         let system = self.board.name();
-        println!("Agent Implement {}: the demo", env!("CARGO_PKG_VERSION"));
-        println!("  service      http://127.0.0.1:{port}   (access code {access_code})");
-        println!(
+        let version = env!("CARGO_PKG_VERSION");
+        self.print(format_args!("Agent Implement {version}: the demo"));
+        self.print(format_args!(
+            "  service      http://127.0.0.1:{port}   (access code {access_code})"
+        ));
+        self.print(format_args!(
             "  vendors      stand-ins for {system}, GitHub and Slack on http://127.0.0.1:{}",
             self.town.port()
-        );
-        println!("  kept in      {}", place);
-        println!("  repository   {}", repo.clone_url());
-        println!(
+        ));
+        self.print(format_args!("  kept in      {place}"));
+        self.print(format_args!("  repository   {}", repo.clone_url()));
+        self.print(format_args!(
             "\n{system} has these tickets, each with {}:\n",
             self.board.trigger()
-        );
+        ));
         for ticket in &DEMO_TICKETS {
-            println!("  {}  {:<27} {}", ticket.key, ticket.title, ticket.shows);
+            let (key, title, shows) = (ticket.key, ticket.title, ticket.shows);
+            self.print(format_args!("  {key}  {title:<27} {shows}"));
         }
-        println!();
+        self.print("");
     }
 
-    pub async fn until_interrupted(&self) -> Ending {
-        println!("Press Ctrl-C to stop.\n");
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => Ending::Interrupted,
-            () = self.tell_forever() => Ending::Interrupted,
-        }
-    }
-
-    async fn tell_forever(&self) {
-        loop {
+    /// Tells what happens for as long as somebody reads it.
+    pub async fn for_ever(&self) -> Ending {
+        self.print("Press Ctrl-C to stop.\n");
+        while !self.is_unread.get() {
             self.tell_news();
             tokio::time::sleep(TICK).await;
+        }
+        Ending::Unread
+    }
+
+    /// Prints a line, and notes when nobody reads it.
+    fn print(&self, line: impl Display) {
+        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+            self.is_unread.set(true);
         }
     }
 
@@ -91,6 +103,9 @@ impl Narrator {
         let mut idle_since_poll = None;
         while self.began.elapsed() < patience {
             self.tell_news();
+            if self.is_unread.get() {
+                return Ending::Unread;
+            }
             let polls = self.app.pulse.polls();
             idle_since_poll = if self.is_at_rest() {
                 idle_since_poll.or(Some(polls))
@@ -187,14 +202,17 @@ impl Narrator {
     /// Prints a line unless news of this name was told before.
     fn tell_once(&self, name: String, line: &str) {
         if self.told.borrow_mut().insert(name) {
-            println!("{:6.1}s  {line}", self.began.elapsed().as_secs_f64());
+            let seconds = self.began.elapsed().as_secs_f64();
+            self.print(format_args!("{seconds:6.1}s  {line}"));
         }
     }
 
     fn sum_up(&self) -> Ending {
         match verdict::reach(&self.app, &self.town) {
             Ok(ends) => {
-                ends.iter().for_each(|end| println!("\n{end}"));
+                for end in &ends {
+                    self.print(format_args!("\n{end}"));
+                }
                 Ending::AsTold
             }
             Err(reason) => Ending::Otherwise(reason),

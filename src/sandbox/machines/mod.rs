@@ -262,7 +262,7 @@ impl Yard {
     pub fn kill_all(&self) {
         for unit in self.units() {
             if let Some(pid) = process::player(&self.dir(&unit)) {
-                process::signal_session(pid, Signal::KILL);
+                process::kill_session(pid);
             }
         }
     }

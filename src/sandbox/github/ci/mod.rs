@@ -262,7 +262,7 @@ impl Inner {
     pub(crate) fn kill_runs(&self) {
         for (_, _, run) in self.unfinished() {
             if let Some(pid) = process::player(&self.attempt_dir(run.id, run.attempt)) {
-                process::signal_session(pid, Signal::KILL);
+                process::kill_session(pid);
             }
         }
     }

@@ -2,8 +2,13 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// How often is a session killed that goes on starting processes, and after which pause?
+const KILL_ROUNDS: u32 = 50;
+const KILL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Starts `bash runner.sh DIR` in a session of its own with an empty environment.
 pub(crate) fn start(script: &Path, dir: &Path, path: &str) -> anyhow::Result<Child> {
@@ -46,6 +51,18 @@ pub(crate) fn signal_session(session: i32, signal: Signal) {
     }
 }
 
+/// Kills every process of a session, and those that it starts meanwhile.
+pub(crate) fn kill_session(session: i32) {
+    for _ in 0..KILL_ROUNDS {
+        signal_session(session, Signal::KILL);
+        if members(session).is_empty() {
+            break;
+        }
+        std::thread::sleep(KILL_PAUSE);
+    }
+}
+
+/// The processes of a session that have not ended.
 fn members(session: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -57,9 +74,12 @@ fn members(session: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The sixth field; the second may hold spaces, so counting starts behind its bracket.
+/// The sixth field; the second may hold spaces, so counting starts behind its bracket. None of a
+/// process that only waits to be reaped.
 fn session_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_whitespace().nth(3)?.parse().ok()
+    let mut fields = rest.split_whitespace();
+    let is_over = fields.next()? == "Z";
+    fields.nth(2)?.parse().ok().filter(|_| !is_over)
 }
