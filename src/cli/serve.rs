@@ -83,7 +83,8 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
     for notice in &config.notices.unknown_names {
         tracing::warn!(notice, "Unknown setting.");
     }
-    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+    http::raise_descriptor_limit();
+    let listener = http::bind(config.listen).with_context(|| {
         format!(
             "listening on {} (is another service using the port?)",
             config.listen

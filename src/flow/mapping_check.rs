@@ -59,7 +59,9 @@ async fn missing_repository(
         Err(error) if error.is_not_found() => {
             return Ok(Some(MappingWarning {
                 field: "repo",
-                message: format!("GitHub shows no repository {repo}. Check owner and repo, and that the GitHub App is installed on it."),
+                message: format!(
+                    "GitHub shows no repository {repo}. Check owner and repo, and that the GitHub App is installed on it."
+                ),
             }));
         }
         found => found?,

@@ -1,20 +1,22 @@
 //! Bodies: whole, within a limit each and within one for all of them, and in time.
 //!
-//! Most are small. Large ones come from the repository host, which signs what it sends; but the
-//! signature is over the whole body, so that anybody may send one. All of them together have room for
-//! [`ROOM`] bytes: who comes later waits for their turn, and small ones pass by.
+//! Most are small. A larger one takes room as its bytes come, of what is set aside for requests of its
+//! [`Standing`]: what strangers send takes no room from a run's report. The signature of a webhook is over the
+//! whole body, so that anybody may send a large one; see [`Room`] for how clients share.
 
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt, pin_mut};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 use warp::Filter;
 use warp::filters::BoxedFilter;
-use warp::http::header::CONTENT_LENGTH;
 use warp::reject::Rejection;
 
+use super::client::Guest;
+use super::crowd::{Owner, Standing};
 use super::error::ApiError;
+use super::room::{Hold, Room};
 
 /// Largest body of any route but the webhooks'.
 pub const BODY: usize = 1 << 20;
@@ -25,36 +27,53 @@ pub const WEBHOOK_BODY: usize = 25 << 20;
 /// What a body may hold without asking for room.
 const SMALL: usize = 64 << 10;
 
-/// Room for all bodies that are larger, in bytes.
-const ROOM: usize = 64 << 20;
+/// Room is taken in pieces of so many bytes.
+const PIECE: usize = 256 << 10;
 
-/// The memory of this process is one, however many services it serves.
-static LARGE: Semaphore = Semaphore::const_new(ROOM);
+/// Room for all larger bodies. The memory of this process is one, however many services it serves.
+static OF_STRANGERS: Room = Room::new(8 << 20);
+static SIGNED: Room = Room::new(40 << 20);
+static KNOWN: Room = Room::new(16 << 20);
 
 /// How much beyond its limit is a body read, so that its sender gets to see the refusal?
 const DRAINED: usize = 8 << 20;
 
-/// How long may a body take to arrive?
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long may a body be behind the rate at which it has to come?
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Minimum rate of a body, in bytes a second.
+const RATE: u64 = 32 << 10;
+
+/// How long may a body wait for room?
+const WAIT: Duration = Duration::from_secs(10);
 
 /// The whole body; 413 beyond `limit` bytes, with or without a length in its head.
 pub fn body(limit: usize) -> BoxedFilter<(Bytes,)> {
-    warp::header::optional::<usize>(CONTENT_LENGTH.as_str())
+    warp::ext::optional::<Guest>()
         .and(warp::body::stream())
-        .and_then(move |length: Option<usize>, stream| async move {
-            let most = length.unwrap_or(limit).min(limit);
-            match tokio::time::timeout(BODY_TIMEOUT, collect(stream, limit, most)).await {
-                Ok(collected) => collected.map_err(Rejection::from),
-                Err(_) => Err(ApiError::too_slow().into()),
-            }
+        .and_then(move |guest: Option<Guest>, stream| async move {
+            let (room, owner) = match guest {
+                Some(guest) => (room_of(guest.standing), guest.owner),
+                None => (&OF_STRANGERS, Owner::Trusted),
+            };
+            let collected = collect(stream, limit, room, owner).await;
+            collected.map_err(Rejection::from)
         })
         .boxed()
+}
+
+fn room_of(standing: Standing) -> &'static Room {
+    match standing {
+        Standing::Stranger => &OF_STRANGERS,
+        Standing::Signed => &SIGNED,
+        Standing::Known => &KNOWN,
+    }
 }
 
 /// A body, and the room that it takes for as long as somebody holds it.
 struct Kept {
     bytes: Vec<u8>,
-    _room: Option<SemaphorePermit<'static>>,
+    _hold: Option<Hold>,
 }
 
 impl AsRef<[u8]> for Kept {
@@ -63,37 +82,57 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// `most` is what the sender said would come, or all that may.
 async fn collect(
     stream: impl Stream<Item = Result<impl Buf, warp::Error>>,
     limit: usize,
-    most: usize,
+    room: &'static Room,
+    owner: Owner,
 ) -> Result<Bytes, ApiError> {
     pin_mut!(stream);
-    let (mut bytes, mut room) = (Vec::new(), None);
-    let mut length = 0_usize;
-    while let Some(chunk) = stream.next().await {
+    let (mut bytes, mut hold): (Vec<u8>, Option<Hold>) = (Vec::new(), None);
+    let (mut length, mut held, mut began) = (0_usize, SMALL, Instant::now());
+    loop {
+        let deadline = began + GRACE + Duration::from_secs_f64(length as f64 / RATE as f64);
+        let chunk = tokio::select! {
+            chunk = timeout_at(deadline, stream.next()) => chunk.map_err(|_| ApiError::too_slow())?,
+            () = cut(hold.as_ref()) => return Err(ApiError::crowded()),
+        };
+        let Some(chunk) = chunk else { break };
         let mut chunk = chunk.map_err(|_| ApiError::cut_off())?;
         length += chunk.remaining();
-        if length > limit + DRAINED {
-            break;
+        if length > limit {
+            // The rest is read for its sender's sake, and not kept.
+            (bytes, hold) = (Vec::new(), None);
+            if length > limit + DRAINED {
+                break;
+            }
+            continue;
         }
-        if length > SMALL && length <= limit && room.is_none() {
-            room = Some(room_for(most).await?);
+        if length > held {
+            held = length.next_multiple_of(PIECE).min(limit);
+            let asked = Instant::now();
+            let grown = hold.get_or_insert_with(|| room.hold(owner)).grow(held);
+            let grown = timeout_at(asked + WAIT, grown).await;
+            grown
+                .ok()
+                .and_then(Result::ok)
+                .ok_or_else(ApiError::crowded)?;
+            // While it waits, nobody reads what is sent.
+            began += asked.elapsed();
+            bytes.reserve_exact(held - bytes.len());
         }
-        if length <= limit {
-            bytes.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
-        }
+        bytes.extend_from_slice(&chunk.copy_to_bytes(chunk.remaining()));
     }
     if length > limit {
         return Err(ApiError::too_large(limit));
     }
-    Ok(Bytes::from_owner(Kept { bytes, _room: room }))
+    Ok(Bytes::from_owner(Kept { bytes, _hold: hold }))
 }
 
-/// All that a body may need, at once: two that wait for each other's rest would wait for ever.
-async fn room_for(most: usize) -> Result<SemaphorePermit<'static>, ApiError> {
-    let all = u32::try_from(most.min(ROOM)).unwrap_or(u32::MAX);
-    let room = LARGE.acquire_many(all).await;
-    room.map_err(|_| ApiError::internal())
+/// Resolves when a body must make room for others, and never for one that takes none.
+async fn cut(hold: Option<&Hold>) {
+    match hold {
+        Some(hold) => hold.cut().await,
+        None => std::future::pending().await,
+    }
 }

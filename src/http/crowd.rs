@@ -1,88 +1,284 @@
-//! How many connections there are at once, and which goes when one more comes.
+//! Connection limit with eviction.
 //!
-//! A connection costs memory while it does nothing, and anybody may open thousands. So there is room
-//! for a number of them; beyond it, the one that has been idle longest makes place. Whoever has a
-//! request under way stays, and when all have, those that come wait at the door.
+//! A connection takes memory and a file descriptor while it does nothing, and anybody may open thousands.
+//! So connections have places, which are counted in all and by client. Where a share of the places is full,
+//! the client that has most of them loses its oldest connection, one without a request first. A client with few
+//! connections is not reached by one with many, and nobody waits at the door.
+//!
+//! A place belongs to the strangers until a request shows more: see [`Standing`].
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// How many connections may be open: far more than a hundred runs, a host's webhooks and some
+/// Maximum number of open connections: far more than a hundred runs, a host's webhooks and some
 /// panels have, and some 10 MiB when all are idle.
 pub const ROOM: usize = 1024;
+
+/// How many connections more there may be for the moment that those which were evicted take to end.
+pub const LEAVING: usize = 64;
+
+/// What a request has shown of its sender before its body is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Standing {
+    #[default]
+    Stranger,
+    /// A webhook with a header that looks like a signature. Whether it is one depends on the body.
+    Signed,
+    /// A good token. The connection keeps its standing until a request comes without.
+    Known,
+}
+
+/// Whose connections are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    Network(IpAddr),
+    /// A trusted proxy between two requests, and the owner of the control socket. Evicted last.
+    Trusted,
+}
 
 /// All connections of a door.
 pub struct Crowd {
     room: Arc<Semaphore>,
-    idle: Arc<Mutex<Idle>>,
+    seats: Arc<Mutex<Seats>>,
 }
 
-/// Connections without a request under way, in the order in which they became so.
-#[derive(Default)]
-struct Idle {
+struct Seats {
     next: u64,
-    resting: BTreeMap<u64, Arc<Notify>>,
-    /// Whether somebody waits at the door for one to leave.
-    is_awaited: bool,
+    /// By [`Standing`].
+    shares: [Share; 3],
 }
 
-impl Idle {
-    fn send_the_oldest_away(&mut self) {
-        let oldest = self.resting.pop_first();
-        self.is_awaited = oldest.is_none();
-        if let Some((_, leave)) = oldest {
-            leave.notify_one();
+/// Some of the places.
+struct Share {
+    capacity: usize,
+    count: usize,
+    owners: HashMap<Owner, Group>,
+}
+
+/// The connections of one owner in the order in which they became idle or busy.
+#[derive(Default)]
+struct Group {
+    idle: BTreeMap<u64, Arc<Notify>>,
+    busy: BTreeMap<u64, Arc<Notify>>,
+}
+
+/// Where a connection is counted.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    standing: Standing,
+    owner: Owner,
+    is_busy: bool,
+    number: u64,
+}
+
+impl Group {
+    fn count(&self) -> usize {
+        self.idle.len() + self.busy.len()
+    }
+
+    fn of(&mut self, is_busy: bool) -> &mut BTreeMap<u64, Arc<Notify>> {
+        if is_busy {
+            &mut self.busy
+        } else {
+            &mut self.idle
         }
+    }
+
+    /// The number of the oldest that may be evicted, and whether it is busy.
+    fn oldest(&self, spared: u64, with_busy: bool) -> Option<(bool, u64)> {
+        let first = |seats: &BTreeMap<u64, _>| seats.keys().copied().find(|at| *at != spared);
+        let busy = || first(&self.busy).filter(|_| with_busy);
+        first(&self.idle)
+            .map(|number| (false, number))
+            .or_else(|| busy().map(|number| (true, number)))
+    }
+}
+
+impl Share {
+    fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            count: 0,
+            owners: HashMap::new(),
+        }
+    }
+
+    fn put(&mut self, seat: Seat, leave: &Arc<Notify>) {
+        let group = self.owners.entry(seat.owner).or_default();
+        group
+            .of(seat.is_busy)
+            .insert(seat.number, Arc::clone(leave));
+        self.count += 1;
+    }
+
+    fn take(&mut self, owner: Owner, is_busy: bool, number: u64) -> Option<Arc<Notify>> {
+        let group = self.owners.get_mut(&owner)?;
+        let leave = group.of(is_busy).remove(&number)?;
+        if group.count() == 0 {
+            self.owners.remove(&owner);
+        }
+        self.count -= 1;
+        Some(leave)
+    }
+
+    fn of(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, Group::count)
+    }
+
+    /// Has a connection leave of the owner with most of them, but not the `spared` one.
+    fn evict(&mut self, spared: u64, with_busy: bool) -> bool {
+        let candidates = self.owners.iter().filter_map(|(owner, group)| {
+            let (is_busy, number) = group.oldest(spared, with_busy)?;
+            let weight = match owner {
+                Owner::Trusted => 0,
+                Owner::Network(_) => group.count(),
+            };
+            Some((weight, !is_busy, Reverse(number), *owner))
+        });
+        let heaviest =
+            candidates.max_by_key(|(weight, is_idle, number, _)| (*weight, *is_idle, *number));
+        self.send_away(
+            heaviest.map(|(_, is_idle, Reverse(number), owner)| (owner, !is_idle, number)),
+        )
+    }
+
+    /// Has the oldest connection of an owner leave, but not the `spared` one.
+    fn evict_of(&mut self, owner: Owner, spared: u64) {
+        let group = self.owners.get(&owner);
+        let oldest = group.and_then(|group| group.oldest(spared, true));
+        self.send_away(oldest.map(|(is_busy, number)| (owner, is_busy, number)));
+    }
+
+    fn send_away(&mut self, found: Option<(Owner, bool, u64)>) -> bool {
+        let leave = found.and_then(|(owner, is_busy, number)| self.take(owner, is_busy, number));
+        leave.inspect(|leave| leave.notify_one()).is_some()
+    }
+
+    /// The most that one owner may have of this share.
+    fn each(&self) -> usize {
+        self.capacity.div_ceil(2)
+    }
+}
+
+impl Seats {
+    fn share(&mut self, standing: Standing) -> &mut Share {
+        &mut self.shares[standing as usize]
+    }
+
+    /// Counts a connection as what it is now. A share of those who have shown something may have no room;
+    /// then it is counted among the strangers, of whom one leaves if there are too many.
+    fn sit(&mut self, wanted: Standing, owner: Owner, is_busy: bool, leave: &Arc<Notify>) -> Seat {
+        self.next += 1;
+        let number = self.next;
+        let standing = match wanted {
+            Standing::Stranger => wanted,
+            Standing::Signed | Standing::Known if self.admits(wanted, owner) => wanted,
+            Standing::Signed | Standing::Known => Standing::Stranger,
+        };
+        let seat = Seat {
+            standing,
+            owner,
+            is_busy,
+            number,
+        };
+        let share = self.share(standing);
+        share.put(seat, leave);
+        if share.count > share.capacity {
+            share.evict(number, true);
+        } else if owner != Owner::Trusted && share.of(owner) > share.each() {
+            share.evict_of(owner, number);
+        }
+        seat
+    }
+
+    /// Whether there is room in a share of those who have shown something, once an idle one has left
+    /// or, of those whose signature is still to be checked, any.
+    fn admits(&mut self, standing: Standing, owner: Owner) -> bool {
+        let share = self.share(standing);
+        if owner != Owner::Trusted && share.of(owner) >= share.each() {
+            return false;
+        }
+        let with_busy = standing == Standing::Signed;
+        share.count < share.capacity || share.evict(0, with_busy)
+    }
+
+    fn leave(&mut self, seat: Seat) {
+        self.share(seat.standing)
+            .take(seat.owner, seat.is_busy, seat.number);
     }
 }
 
 impl Crowd {
+    /// With places for so many connections: half of them for strangers, an eighth for webhooks that may be
+    /// signed, the rest for those who are known.
     pub fn new(room: usize) -> Self {
+        let (strangers, signed) = (room.div_ceil(2), room / 8);
+        let known = room - strangers - signed;
         Self {
-            room: Arc::new(Semaphore::new(room)),
-            idle: Arc::default(),
+            room: Arc::new(Semaphore::new(room + LEAVING)),
+            seats: Arc::new(Mutex::new(Seats {
+                next: 0,
+                shares: [strangers, signed, known].map(Share::new),
+            })),
         }
     }
 
-    /// A place for a connection, as soon as there is one. None never comes: the room is not closed.
-    pub async fn enter(&self) -> Option<Place> {
-        let permit = match Arc::clone(&self.room).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                lock(&self.idle).send_the_oldest_away();
-                Arc::clone(&self.room).acquire_owned().await.ok()?
-            }
-        };
-        let place = Place {
-            leave: Arc::default(),
-            idle: Arc::clone(&self.idle),
-            since: AtomicU64::default(),
+    /// A place for a connection. None never comes: the room is not closed.
+    pub async fn enter(&self, owner: Owner) -> Option<Place> {
+        // Waits only until those have ended that were evicted already.
+        let permit = Arc::clone(&self.room).acquire_owned().await.ok()?;
+        let leave = Arc::default();
+        let seat = lock(&self.seats).sit(Standing::Stranger, owner, false, &leave);
+        Some(Place {
+            leave,
+            home: owner,
+            state: Mutex::new(State {
+                seat,
+                under_way: 0,
+                has_asked: false,
+            }),
+            seats: Arc::clone(&self.seats),
             _permit: permit,
-        };
-        place.rest();
-        Some(place)
+        })
+    }
+
+    /// Has a stranger leave, whatever room there is.
+    pub fn shed(&self) {
+        lock(&self.seats).share(Standing::Stranger).evict(0, true);
     }
 }
 
 /// The place of one connection.
 pub struct Place {
     leave: Arc<Notify>,
-    idle: Arc<Mutex<Idle>>,
-    /// Its number among the idle ones. Of a busy one, that which it had.
-    since: AtomicU64,
+    /// Who has the connection between two requests.
+    home: Owner,
+    state: Mutex<State>,
+    seats: Arc<Mutex<Seats>>,
     _permit: OwnedSemaphorePermit,
+}
+
+struct State {
+    seat: Seat,
+    under_way: usize,
+    has_asked: bool,
 }
 
 impl Place {
     /// Marks a request as under way, until what is answered is dropped.
-    pub fn begin(self: &Arc<Self>) -> Busy {
-        self.stir();
+    pub fn begin(self: &Arc<Self>, standing: Standing, owner: Owner) -> Busy {
+        let mut state = lock(&self.state);
+        state.under_way += 1;
+        state.has_asked = true;
+        self.move_to(&mut state, standing, owner, true);
+        drop(state);
         Busy(Arc::clone(self))
     }
 
@@ -91,26 +287,34 @@ impl Place {
         self.leave.notified().await;
     }
 
-    fn rest(&self) {
-        let mut idle = lock(&self.idle);
-        idle.next += 1;
-        let number = idle.next;
-        self.since.store(number, Ordering::Relaxed);
-        idle.resting.insert(number, Arc::clone(&self.leave));
-        if idle.is_awaited {
-            idle.send_the_oldest_away();
+    /// Whether a request has ever begun.
+    pub fn has_asked(&self) -> bool {
+        lock(&self.state).has_asked
+    }
+
+    fn end(&self) {
+        let mut state = lock(&self.state);
+        state.under_way -= 1;
+        if state.under_way == 0 {
+            let standing = match state.seat.standing {
+                Standing::Known => Standing::Known,
+                Standing::Signed | Standing::Stranger => Standing::Stranger,
+            };
+            self.move_to(&mut state, standing, self.home, false);
         }
     }
 
-    fn stir(&self) {
-        let number = self.since.load(Ordering::Relaxed);
-        lock(&self.idle).resting.remove(&number);
+    fn move_to(&self, state: &mut State, standing: Standing, owner: Owner, is_busy: bool) {
+        let mut seats = lock(&self.seats);
+        seats.leave(state.seat);
+        state.seat = seats.sit(standing, owner, is_busy, &self.leave);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.stir();
+        let seat = lock(&self.state).seat;
+        lock(&self.seats).leave(seat);
     }
 }
 
@@ -119,7 +323,7 @@ pub struct Busy(Arc<Place>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.rest();
+        self.0.end();
     }
 }
 
@@ -170,8 +374,21 @@ mod tests {
     /// Long enough for what is there already.
     const NOW: Duration = Duration::from_millis(20);
 
-    async fn enter(crowd: &Crowd) -> Arc<Place> {
-        Arc::new(crowd.enter().await.unwrap())
+    fn from(last: u8) -> Owner {
+        Owner::Network(IpAddr::from([192, 0, 2, last]))
+    }
+
+    async fn enter(crowd: &Crowd, owner: Owner) -> Arc<Place> {
+        let place = timeout(NOW, crowd.enter(owner)).await;
+        Arc::new(place.expect("somebody waits at the door").unwrap())
+    }
+
+    async fn enter_all(crowd: &Crowd, owners: impl IntoIterator<Item = Owner>) -> Vec<Arc<Place>> {
+        let mut places = Vec::new();
+        for owner in owners {
+            places.push(enter(crowd, owner).await);
+        }
+        places
     }
 
     async fn must_leave(place: &Place) -> bool {
@@ -179,39 +396,95 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_was_idle_longest_makes_place() {
-        let crowd = Crowd::new(3);
-        let (first, second, third) = (
-            enter(&crowd).await,
-            enter(&crowd).await,
-            enter(&crowd).await,
-        );
+    async fn whoever_was_idle_longest_makes_place_and_busy_ones_last() {
+        // Four places for strangers.
+        let crowd = Crowd::new(8);
+        let places = enter_all(&crowd, (1..=4).map(from)).await;
         // The first has had a request meanwhile, the second has one now.
-        drop(first.begin());
-        let busy = second.begin();
-        assert!(timeout(NOW, crowd.enter()).await.is_err(), "there is room");
-        assert!(must_leave(&third).await);
-        assert!(!must_leave(&first).await && !must_leave(&second).await);
-        drop(third);
-        let fourth = enter(&crowd).await;
+        drop(places[0].begin(Standing::Stranger, from(1)));
+        let busy = places[1].begin(Standing::Stranger, from(2));
+        let more = enter_all(&crowd, [from(5)]).await;
+        assert!(must_leave(&places[2]).await);
+        assert!(!must_leave(&places[0]).await && !must_leave(&places[1]).await);
         drop(busy);
-        assert!(timeout(NOW, crowd.enter()).await.is_err(), "there is room");
-        assert!(must_leave(&first).await);
-        assert!(!must_leave(&second).await && !must_leave(&fourth).await);
+        let last = enter(&crowd, from(6)).await;
+        assert!(must_leave(&places[3]).await);
+        assert!(!must_leave(&more[0]).await && !must_leave(&last).await);
     }
 
     #[tokio::test]
-    async fn when_all_are_busy_the_next_to_rest_makes_place() {
-        let crowd = Crowd::new(1);
-        let only = enter(&crowd).await;
-        let busy = only.begin();
-        let comes = crowd.enter();
-        tokio::pin!(comes);
-        assert!(timeout(NOW, &mut comes).await.is_err());
-        assert!(!must_leave(&only).await);
+    async fn the_client_with_most_connections_makes_place_even_for_itself() {
+        let crowd = Crowd::new(16);
+        let few = enter_all(&crowd, [from(1), from(2)]).await;
+        let many = enter_all(&crowd, [from(9); 4]).await;
+        let held: Vec<Busy> = many
+            .iter()
+            .map(|place| place.begin(Standing::Stranger, from(9)))
+            .collect();
+        // No client has more than half.
+        let more = enter(&crowd, from(9)).await;
+        assert!(must_leave(&many[0]).await);
+        let others = enter_all(&crowd, [from(3), from(4), from(5)]).await;
+        assert!(must_leave(&more).await, "an idle one before the busy ones");
+        for place in few.iter().chain(&others) {
+            assert!(!must_leave(place).await);
+        }
+        drop(held);
+    }
+
+    #[tokio::test]
+    async fn what_is_known_has_places_that_no_stranger_takes() {
+        let crowd = Crowd::new(16);
+        let known = enter(&crowd, from(1)).await;
+        let busy = known.begin(Standing::Known, from(1));
+        let resting = enter(&crowd, from(1)).await;
+        drop(resting.begin(Standing::Known, from(1)));
+        let signed = enter(&crowd, from(1)).await;
+        let delivering = signed.begin(Standing::Signed, from(1));
+        let strangers = enter_all(&crowd, (0..30).map(from)).await;
+        for place in [&known, &resting, &signed] {
+            assert!(!must_leave(place).await);
+        }
+        assert!(must_leave(&strangers[0]).await);
+        // What comes without its token is a stranger again.
+        drop(delivering);
+        drop(resting.begin(Standing::Stranger, from(1)));
+        enter_all(&crowd, (100..130).map(from)).await;
+        assert!(must_leave(&resting).await && must_leave(&signed).await);
+        assert!(!must_leave(&known).await);
         drop(busy);
-        assert!(must_leave(&only).await);
-        drop(only);
-        assert!(timeout(NOW, comes).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_that_is_known_takes_no_more_than_half_of_those_places() {
+        let crowd = Crowd::new(16);
+        let mut held = Vec::new();
+        for place in enter_all(&crowd, [from(1); 4]).await {
+            held.push((place.begin(Standing::Known, from(1)), place));
+        }
+        let other = enter(&crowd, from(2)).await;
+        held.push((other.begin(Standing::Known, from(2)), other));
+        let standings: Vec<Standing> = held
+            .iter()
+            .map(|(_, place)| lock(&place.state).seat.standing)
+            .collect();
+        // Six are for those who are known, three of them for one client.
+        let known = Standing::Known;
+        assert_eq!(standings, [known, known, known, Standing::Stranger, known]);
+    }
+
+    #[tokio::test]
+    async fn behind_a_proxy_the_client_counts_that_it_speaks_for() {
+        let crowd = Crowd::new(16);
+        let idle = enter_all(&crowd, [Owner::Trusted; 4]).await;
+        let proxied = enter_all(&crowd, [Owner::Trusted; 3]).await;
+        let held: Vec<Busy> = proxied
+            .iter()
+            .map(|place| place.begin(Standing::Stranger, from(6)))
+            .collect();
+        enter_all(&crowd, (20..30).map(from)).await;
+        assert!(must_leave(&proxied[0]).await);
+        assert!(!must_leave(&idle[0]).await);
+        drop(held);
     }
 }

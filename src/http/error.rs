@@ -92,6 +92,15 @@ impl ApiError {
         )
     }
 
+    /// A body for which there is no room, now that others hold less than its sender.
+    pub fn crowded() -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many large request bodies at once",
+        )
+        .with_header(RETRY_AFTER, HeaderValue::from_static("5"))
+    }
+
     /// A body that broke off.
     pub fn cut_off() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Request body ended early")

@@ -1,7 +1,8 @@
 //! `POST /api/repo-host/webhook`: what happens at the repository host. (spec: *Webhook and trigger
 //! endpoints*)
 //!
-//! The signature is checked over the bytes as they came, before anything in them is looked at. A
+//! What has no header like a signature is refused before its body is read. The signature is checked over the
+//! bytes as they came, before anything in them is looked at. A
 //! delivery that was taken is stored before it is answered; the host does not send it again by
 //! itself.
 
@@ -15,6 +16,7 @@ use warp::http::{HeaderMap, Method};
 use warp::reject::Rejection;
 use warp::{Filter, path};
 
+use super::client::{REPO_HOST_SIGNATURE, well_signed};
 use super::error::{ApiError, WebhookFault};
 use super::parts::{
     ApiResult, Routes, WEBHOOK_BODY, body, form_field, method, ok, one_of, only, with,
@@ -36,6 +38,7 @@ pub fn routes(app: &App) -> Routes {
         hook.clone()
             .and(method(Method::POST))
             .and(configured(app))
+            .and(well_signed(REPO_HOST_SIGNATURE))
             .and(warp::header::headers_cloned())
             .and(body(WEBHOOK_BODY))
             .and(with(app))
@@ -59,7 +62,7 @@ fn configured(app: &App) -> BoxedFilter<(Secret,)> {
 
 async fn take(secret: Secret, headers: HeaderMap, body: Bytes, app: App) -> ApiResult {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let signature = header("x-hub-signature-256").unwrap_or_default();
+    let signature = header(REPO_HOST_SIGNATURE).unwrap_or_default();
     if !is_signed(&body, signature, &secret) {
         return Err(WebhookFault::InvalidSignature.into());
     }

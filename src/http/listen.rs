@@ -4,6 +4,7 @@
 //! time, a panic must cost its request only, and a stop must not wait for ever.
 
 use std::io;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,16 +19,18 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tracing::Instrument;
 use tracing::field::Empty;
 use warp::filters::BoxedFilter;
 use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
+use super::client;
 use super::control::Control;
-use super::crowd::{Attended, Crowd, Place, ROOM};
+use super::crowd::{Attended, Crowd, LEAVING, Place, ROOM};
 use super::error::ApiError;
 use super::metrics::requests;
 use super::parts::{self, Peer};
@@ -36,11 +39,73 @@ use crate::app::App;
 /// How long may a connection take to send a request's head, or stay idle between two?
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long may a connection take from its beginning to the end of the first head?
+const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long may requests go on after a stop?
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long is the rest after the system refused a connection, for want of file descriptors say?
-const ACCEPT_REST: Duration = Duration::from_millis(500);
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How many connections may wait to be accepted. Where it is full, clients try again after a second.
+const BACKLOG: u32 = 4096;
+
+/// The file descriptors of this process that are not for connections: files, vendors, runs.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// Listens on an address.
+///
+/// # Errors
+/// When the address is not to be had.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As the standard library has it: a service that is started again need not wait for old connections.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Raises the soft limit of file descriptors to what connections need, as far as the hard limit allows.
+pub fn raise_descriptor_limit() {
+    let wanted = ROOM as u64 + LEAVING as u64 + OTHER_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let raised = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let set = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(raised),
+            ..limit
+        },
+    );
+    let room = room();
+    if room < ROOM {
+        let refused = set.err().map(|error| error.to_string());
+        tracing::warn!(
+            limit = raised,
+            wanted,
+            room,
+            refused,
+            "The limit of file descriptors allows fewer connections than usual (see LimitNOFILE, ulimit -n)."
+        );
+    }
+}
+
+/// How many connections the limit of file descriptors has room for.
+fn room() -> usize {
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return ROOM;
+    };
+    let others = OTHER_DESCRIPTORS.min(limit / 2) + LEAVING as u64;
+    let left = usize::try_from(limit.saturating_sub(others)).unwrap_or(ROOM);
+    left.clamp(8, ROOM)
+}
 
 /// Where connections come in.
 enum Door {
@@ -83,7 +148,7 @@ async fn keep(
     let hall = Hall {
         app,
         routes,
-        crowd: Crowd::new(ROOM),
+        crowd: Crowd::new(room()),
         connections: GracefulShutdown::new(),
     };
     let mut stop = pin!(stop);
@@ -91,7 +156,7 @@ async fn keep(
         let let_in = pin!(hall.let_in(&door));
         match select(let_in, &mut stop).await {
             Either::Left((Ok(()), _)) => {}
-            Either::Left((Err(error), _)) => rest(&error).await,
+            Either::Left((Err(error), _)) => hall.rest(&error).await,
             Either::Right(((), _)) => break,
         }
     }
@@ -134,7 +199,8 @@ impl Hall<'_> {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         peer: Peer,
     ) {
-        let Some(place) = self.crowd.enter().await.map(Arc::new) else {
+        let owner = client::owner(self.app, peer);
+        let Some(place) = self.crowd.enter(owner).await.map(Arc::new) else {
             return;
         };
         let service = TowerToHyperService::new(warp::service(self.routes.clone()));
@@ -151,26 +217,38 @@ impl Hall<'_> {
         // In a box: a future that is moved into another would take its place twice.
         let watched = Box::pin(self.connections.watch(connection));
         tokio::spawn(async move {
-            let leave = pin!(place.asked_to_leave());
-            match select(leave, watched).await {
-                Either::Left(_) => {
-                    tracing::debug!(?peer, "An idle connection made place for another.")
+            tokio::select! {
+                () = place.asked_to_leave() => {
+                    tracing::debug!(?peer, "A connection made place for another.")
                 }
-                Either::Right((Err(error), _)) => {
+                () = silence(&place) => {
+                    tracing::debug!(?peer, "A connection sent no request in time.")
+                }
+                ended = watched => if let Err(error) = ended {
                     tracing::debug!(?peer, %error, "A connection broke.")
-                }
-                Either::Right((Ok(()), _)) => {}
+                },
             }
         });
     }
+
+    /// Waits until connections may be accepted again. What the system lacks for another, a stranger's may
+    /// give back.
+    async fn rest(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        let is_the_callers = [ConnectionAborted, ConnectionRefused, ConnectionReset];
+        if !is_the_callers.contains(&error.kind()) {
+            tracing::error!(%error, "Connections cannot be accepted.");
+            self.crowd.shed();
+            tokio::time::sleep(ACCEPT_REST).await;
+        }
+    }
 }
 
-async fn rest(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    let is_the_callers = [ConnectionAborted, ConnectionRefused, ConnectionReset];
-    if !is_the_callers.contains(&error.kind()) {
-        tracing::error!(%error, "Connections cannot be accepted.");
-        tokio::time::sleep(ACCEPT_REST).await;
+/// Resolves when a connection has had no request in its first seconds.
+async fn silence(place: &Place) {
+    tokio::time::sleep(FIRST_HEAD_TIMEOUT).await;
+    if place.has_asked() {
+        std::future::pending().await
     }
 }
 
@@ -185,7 +263,8 @@ where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let busy = place.begin();
+    let guest = client::guest(&app, peer, request.uri().path(), request.headers());
+    let busy = place.begin(guest.standing, guest.owner);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
@@ -193,6 +272,7 @@ where
         *request.method_mut() = Method::GET;
     }
     request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(guest);
     let answered = AssertUnwindSafe(routes.call(request)).catch_unwind();
     let response = match answered.instrument(span.clone()).await {
         Ok(Ok(response)) => response,

@@ -7,6 +7,7 @@
 mod admin;
 mod backup;
 mod body;
+mod client;
 mod control;
 mod crowd;
 mod error;
@@ -18,6 +19,7 @@ mod metrics;
 mod openapi;
 mod panel;
 mod parts;
+mod room;
 mod runner;
 mod session;
 mod ticketing_hooks;
@@ -32,7 +34,7 @@ use parts::Routes;
 
 pub use admin::why::{WhyView, look as why};
 pub use control::{Control, reachable as control_socket};
-pub use listen::{serve, serve_control};
+pub use listen::{bind, raise_descriptor_limit, serve, serve_control};
 pub use openapi::document;
 
 /// Every route that the network has. The busiest come first.

@@ -15,6 +15,7 @@ use warp::http::{HeaderMap, Method};
 use warp::reject::Rejection;
 use warp::{Filter, path};
 
+use super::client::{JIRA_SIGNATURE, LINEAR_SIGNATURE, well_signed};
 use super::error::{ApiError, WebhookFault};
 use super::parts::{self, ApiResult, Routes, WEBHOOK_BODY, body, method, ok, one_of, only, with};
 use crate::app::App;
@@ -49,6 +50,7 @@ fn hook(app: &App, path: &BoxedFilter<()>, system: System) -> Routes {
     path.clone()
         .and(method(Method::POST))
         .and(configured(app, system))
+        .and(well_signed(signature_of(system)))
         .and(warp::header::headers_cloned())
         .and(body(WEBHOOK_BODY))
         .and(with(app))
@@ -74,6 +76,14 @@ fn configured(app: &App, system: System) -> BoxedFilter<(Secret,)> {
         .boxed()
 }
 
+/// The header with the signature.
+fn signature_of(system: System) -> &'static str {
+    match system {
+        System::A => LINEAR_SIGNATURE,
+        System::B => JIRA_SIGNATURE,
+    }
+}
+
 async fn take(
     system: System,
     secret: Secret,
@@ -82,11 +92,15 @@ async fn take(
     app: App,
 ) -> ApiResult {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let (signature, id, name) = match system {
-        System::A => ("linear-signature", "linear-delivery", "linear"),
-        System::B => ("x-hub-signature", "x-atlassian-webhook-identifier", "jira"),
+    let (id, name) = match system {
+        System::A => ("linear-delivery", "linear"),
+        System::B => ("x-atlassian-webhook-identifier", "jira"),
     };
-    if !is_signed(&body, header(signature).unwrap_or_default(), &secret) {
+    if !is_signed(
+        &body,
+        header(signature_of(system)).unwrap_or_default(),
+        &secret,
+    ) {
         return Err(WebhookFault::InvalidSignature.into());
     }
     let payload = parts::json(&body)

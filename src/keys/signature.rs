@@ -10,12 +10,22 @@ use super::admin_token::access_code_matches;
 /// Whether `signature` is the hexadecimal HMAC-SHA256 of the raw body under the secret. A leading
 /// `sha256=` may stand before it. Constant time.
 pub fn is_signed(body: &[u8], signature: &str, secret: &Secret) -> bool {
-    let signature = signature.trim();
-    let hex = signature.strip_prefix("sha256=").unwrap_or(signature);
+    let hex = digits(signature);
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     HEXLOWER_PERMISSIVE
         .decode(hex.as_bytes())
         .is_ok_and(|tag| hmac::verify(&key, body, &tag).is_ok())
+}
+
+/// Whether a header could be a signature, whatever the body is.
+pub fn is_well_formed(signature: &str) -> bool {
+    let hex = digits(signature);
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn digits(signature: &str) -> &str {
+    let signature = signature.trim();
+    signature.strip_prefix("sha256=").unwrap_or(signature)
 }
 
 /// The signature a sender would put on a body, without prefix.
@@ -51,7 +61,11 @@ mod tests {
         assert!(is_signed(body, &hex.to_uppercase(), &secret));
         for wrong in ["", "sha256=", "sha1=757107", &hex[..62], "zz"] {
             assert!(!is_signed(body, wrong, &secret), "{wrong}");
+            assert!(!is_well_formed(wrong), "{wrong}");
         }
+        let foreign = format!(" sha256={} ", "0".repeat(64));
+        assert!(is_well_formed(&foreign) && !is_signed(body, &foreign, &secret));
+        assert!(is_well_formed(hex) && !is_well_formed(&"g".repeat(64)));
         assert!(!is_signed(b"Hello, World", hex, &secret));
         assert!(!is_signed(body, hex, &Secret::new("other")));
     }

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 mod connections;
 mod guessing;
 mod steps;
+mod strangers;
 mod words;
 
 use crate::api::{ACCESS_CODE, ALL_ON, Server, TOKEN_SECRET, job, raw};
@@ -307,7 +308,8 @@ async fn large_bodies_share_one_room() {
         senders.push(tokio::spawn(async move {
             let mut stream = TcpStream::connect(&address).await.unwrap();
             let head = format!(
-                "POST /api/repo-host/webhook HTTP/1.1\r\nhost: a\r\nx-hub-signature-256: sha256=00\r\ncontent-length: {}\r\n\r\n",
+                "POST /api/repo-host/webhook HTTP/1.1\r\nhost: a\r\nx-hub-signature-256: sha256={:064}\r\ncontent-length: {}\r\n\r\n",
+                0,
                 piece.len() + 1
             );
             stream.write_all(head.as_bytes()).await.unwrap();

@@ -4,11 +4,12 @@
 //! around it. An address that has used up its guesses is told to wait whatever it brings.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::domain::time::Timestamp;
+use crate::http::client::network;
 
 /// Wrong codes that an address may send within [`WINDOW`].
 const MAX_WRONG: usize = 5;
@@ -34,7 +35,7 @@ pub enum Verdict {
 impl Throttle {
     /// Judges a guess, unless the address has made too many.
     pub fn guess(&self, from: IpAddr, now: Timestamp, is_right: impl FnOnce() -> bool) -> Verdict {
-        let from = household(from);
+        let from = network(from);
         let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(times) = wrong.get_mut(&from) {
             times.retain(|at| *at + WINDOW > now);
@@ -51,16 +52,6 @@ impl Throttle {
         }
         wrong.entry(from).or_default().push_back(now);
         Verdict::Wrong
-    }
-}
-
-/// Whoever owns one address of version 6 owns its whole network of 64 bits.
-fn household(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
-            address.to_bits() & !u128::from(u64::MAX),
-        )),
     }
 }
 

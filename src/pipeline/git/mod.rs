@@ -255,7 +255,10 @@ impl Git {
             .into_iter()
             .chain(args.into_iter().map(OsString::from));
         let pinned = |program: &GitProgram| program.environment(&self.env);
-        let env = self.program.as_ref().map_or_else(|| self.env.clone(), pinned);
+        let env = self
+            .program
+            .as_ref()
+            .map_or_else(|| self.env.clone(), pinned);
         let mut spec = hardened(&self.tree, env.with("GIT_ALLOW_PROTOCOL", protocols), args);
         if let Some(program) = &self.program {
             spec.program = program.path().into();

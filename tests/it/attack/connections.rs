@@ -16,7 +16,7 @@ const IDLE: usize = 10_000;
 const TAKEN: usize = 32 << 20;
 
 /// How many descriptors this process may have; it asks for as many as it can get.
-fn descriptors() -> usize {
+pub fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
