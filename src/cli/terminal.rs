@@ -11,6 +11,10 @@ pub(super) fn has_colours(stream: &impl IsTerminal) -> bool {
 
 /// A text from elsewhere on one line. It must not steer the terminal that it is shown on.
 pub(super) fn printable(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.trim().chars().map(plain).collect()
+    let plain = |c: char| match c {
+        '\n' | '\t' => Some(' '),
+        hidden if hidden.is_control() => None,
+        seen => Some(seen),
+    };
+    text.trim().chars().filter_map(plain).collect()
 }

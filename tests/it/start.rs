@@ -199,7 +199,7 @@ async fn no_run_is_handed_a_plain_token_that_may_change_workflows() {
         assert_eq!(told.status, status, "{scopes}: {}", told.body);
         assert_eq!(told.body.to_string().contains(&token), status == 200);
     }
-    world.end().await;
+    world.stop().await;
 }
 
 /// As the installed package has it: the environment file is in `/etc`. In a mount namespace, so that this

@@ -338,6 +338,10 @@ pub(crate) fn install_tools(
         quoted(program),
         quoted(scripts)
     );
+    // A run at work does not start an agent that was changed meanwhile.
+    if std::fs::read(dir.join("claude")).is_ok_and(|there| there == claude.as_bytes()) {
+        return Ok(());
+    }
     let beside = dir.join("claude.tmp");
     std::fs::write(&beside, claude)?;
     std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755))?;

@@ -266,7 +266,7 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
         }
         assert!(asked.path.contains("expand=properties"), "{}", asked.path);
         let comment = |text: &str, created: &str, properties: Value| {
-            let mut comment = json!({"body": adf::document(text), "created": created});
+            let mut comment = json!({"id": "1", "body": adf::document(text), "created": created});
             if !properties.is_null() {
                 comment["properties"] = properties;
             }

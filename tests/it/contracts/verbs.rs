@@ -73,6 +73,7 @@ pub async fn ask_the_repository_host(world: &World) {
     let plain = GitHub::new(client("github"), &world.town.github_api_url(), token);
     for one in [&github, &plain] {
         one.probe().await.unwrap();
+        one.token_scopes().await.unwrap();
         assert_eq!(one.default_branch(&repo).await.unwrap(), "main");
         for purpose in [RepoPurpose::Read, RepoPurpose::Change] {
             one.repo_token(&repo, purpose).await.unwrap();
@@ -487,6 +488,13 @@ pub async fn talk_to_both_chats(world: &World) {
 pub async fn make_machines(world: &World) {
     let sessions = &world.app.sessions;
     world.town.docker().publish("acme/runner:1");
+    assert!(
+        sessions
+            .image_labels("acme/runner:1")
+            .await
+            .unwrap()
+            .is_some()
+    );
     for host in [HostKind::Vm, HostKind::Local] {
         let job = JobId::from("01JMACHINE");
         let spec = MachineSpec {

@@ -7,7 +7,7 @@ use agent_implement::store::Store;
 use crate::api::Server;
 
 /// Most bytes of the whole panel.
-const BUDGET: usize = 150_000;
+const BUDGET: usize = 160_000;
 
 fn files(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
