@@ -488,13 +488,6 @@ pub async fn talk_to_both_chats(world: &World) {
 pub async fn make_machines(world: &World) {
     let sessions = &world.app.sessions;
     world.town.docker().publish("acme/runner:1");
-    assert!(
-        sessions
-            .image_labels("acme/runner:1")
-            .await
-            .unwrap()
-            .is_some()
-    );
     for host in [HostKind::Vm, HostKind::Local] {
         let job = JobId::from("01JMACHINE");
         let spec = MachineSpec {
@@ -532,4 +525,6 @@ pub async fn make_machines(world: &World) {
         assert_eq!(sessions.inspect(&machine).await.unwrap(), None);
         assert_eq!(sessions.log_tail(&machine).await.unwrap(), None);
     }
+    let labels = sessions.image_labels("acme/runner:1").await.unwrap();
+    assert!(labels.is_some(), "the image was fetched for the container");
 }
