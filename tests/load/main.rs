@@ -18,12 +18,14 @@ mod plot;
 mod report;
 mod runs;
 mod scene;
+mod strangers;
 mod verify;
 mod wire;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use measure::Book;
@@ -132,7 +134,11 @@ async fn an_hour_of_mixed_traffic() {
     prove(Plan::hour()).await;
 }
 
+/// What measures has the machine for itself.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 async fn prove(plan: Plan) {
+    let _turn = TURN.lock().await;
     let (scene, service) = Scene::set(plan.clone()).await;
     let watch = Watch::start(service.id());
     let mut traffic = JoinSet::new();
