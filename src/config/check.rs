@@ -84,7 +84,7 @@ impl Check {
             self.plain_http.push(name);
         } else {
             self.wrong.push(format!(
-                "{name} must be an https address: over plain http, whoever is on the way can read the \
+                "{name} must be an https address: over plain http, anyone on the network path can read the \
                  credentials (ALLOW_PLAIN_HTTP=true allows it)"
             ));
         }

@@ -131,7 +131,7 @@ fn plain_http_beyond_this_machine_must_be_allowed() {
     ];
     let expected = names.map(|name| {
         format!(
-            "{name} must be an https address: over plain http, whoever is on the way can read the \
+            "{name} must be an https address: over plain http, anyone on the network path can read the \
              credentials (ALLOW_PLAIN_HTTP=true allows it)"
         )
     });

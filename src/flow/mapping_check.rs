@@ -9,7 +9,7 @@ use crate::domain::mapping::{Mapping, MappingWarning};
 use crate::ticketing::Account;
 use crate::wire::VendorError;
 
-/// Maximum time of each lookup: whoever saves a mapping waits for the answer.
+/// Maximum time of each lookup. The answer to the write waits for it.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Returns a warning for each thing that the vendors do not show to this service. A vendor that does not

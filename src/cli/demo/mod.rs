@@ -369,7 +369,7 @@ impl Ending {
         match self {
             Ending::AsTold | Ending::Interrupted | Ending::Unread => ExitCode::SUCCESS,
             Ending::Otherwise(reason) => {
-                // Whoever closed it knows the exit code.
+                // The reader closed the pipe, and reads the exit code.
                 let _ = writeln!(
                     std::io::stderr(),
                     "agent-implement: the demo did not end as its story does: {reason}"

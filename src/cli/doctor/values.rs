@@ -57,7 +57,7 @@ pub(super) fn findings(config: &Config, problems: &[String]) -> Vec<Finding> {
         );
         found.push(
             Finding::warning("plain-http", what)
-                .because("Whoever is on the way can read the credentials and use them.")
+                .because("Anyone on the network path can read the credentials and use them.")
                 .mend("Use https addresses and take ALLOW_PLAIN_HTTP away."),
         );
     }

@@ -26,7 +26,7 @@ pub(super) fn callback(app: &App) -> Option<Finding> {
     }
     (!base.starts_with("https://")).then(|| {
         Finding::warning(check, format!("{base} is not https"))
-            .because("Runs send their tokens there; whoever is on the way can read and use them.")
+            .because("Runs send their tokens there; anyone on the network path can read and use them.")
             .mend("Put a reverse proxy with TLS in front and set RUNNER_CALLBACK_BASE_URL to its https address.")
     })
 }
