@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt, pin_mut};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use warp::Filter;
 use warp::filters::BoxedFilter;
 use warp::reject::Rejection;
@@ -17,6 +17,7 @@ use super::client::Guest;
 use super::crowd::{Owner, Standing};
 use super::error::ApiError;
 use super::room::{Hold, Room};
+use super::tarpit;
 
 /// Largest body of any route but the webhooks'.
 pub const BODY: usize = 1 << 20;
@@ -32,8 +33,8 @@ const PIECE: usize = 256 << 10;
 
 /// Room for all larger bodies. The memory of this process is one, however many services it serves.
 static OF_STRANGERS: Room = Room::new(8 << 20);
-static SIGNED: Room = Room::new(40 << 20);
-static KNOWN: Room = Room::new(16 << 20);
+static SIGNED: Room = Room::new(28 << 20);
+static KNOWN: Room = Room::new(28 << 20);
 
 /// How much beyond its limit is a body read, so that its sender gets to see the refusal?
 const DRAINED: usize = 8 << 20;
@@ -95,10 +96,11 @@ async fn collect(
         let deadline = began + GRACE + Duration::from_secs_f64(length as f64 / RATE as f64);
         let chunk = tokio::select! {
             chunk = timeout_at(deadline, stream.next()) => chunk.map_err(|_| ApiError::too_slow())?,
-            () = cut(hold.as_ref()) => return Err(ApiError::crowded()),
+            () = cut(hold.as_ref()) => return Err(crowded(bytes, hold).await),
         };
         let Some(chunk) = chunk else { break };
         let mut chunk = chunk.map_err(|_| ApiError::cut_off())?;
+        hold.iter().for_each(Hold::progressed);
         length += chunk.remaining();
         if length > limit {
             // The rest is read for its sender's sake, and not kept.
@@ -112,11 +114,9 @@ async fn collect(
             held = length.next_multiple_of(PIECE).min(limit);
             let asked = Instant::now();
             let grown = hold.get_or_insert_with(|| room.hold(owner)).grow(held);
-            let grown = timeout_at(asked + WAIT, grown).await;
-            grown
-                .ok()
-                .and_then(Result::ok)
-                .ok_or_else(ApiError::crowded)?;
+            if !matches!(timeout_at(asked + WAIT, grown).await, Ok(Ok(()))) {
+                return Err(crowded(bytes, hold).await);
+            }
             // While it waits, nobody reads what is sent.
             began += asked.elapsed();
             bytes.reserve_exact(held - bytes.len());
@@ -127,6 +127,13 @@ async fn collect(
         return Err(ApiError::too_large(limit));
     }
     Ok(Bytes::from_owner(Kept { bytes, _hold: hold }))
+}
+
+/// Refuses a body after a while, so that a client that repeats it at once does so no more often.
+async fn crowded(bytes: Vec<u8>, hold: Option<Hold>) -> ApiError {
+    drop((bytes, hold));
+    sleep(tarpit::DELAY).await;
+    ApiError::crowded()
 }
 
 /// Resolves when a body must make room for others, and never for one that takes none.

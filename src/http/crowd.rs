@@ -17,10 +17,6 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of open connections: far more than a hundred runs, a host's webhooks and some
-/// panels have, and some 10 MiB when all are idle.
-pub const ROOM: usize = 1024;
-
 /// How many connections more there may be for the moment that those which were evicted take to end.
 pub const LEAVING: usize = 64;
 
@@ -31,7 +27,8 @@ pub enum Standing {
     Stranger,
     /// A webhook with a header that looks like a signature. Whether it is one depends on the body.
     Signed,
-    /// A good token. The connection keeps its standing until a request comes without.
+    /// A good token, or a webhook from a client whose last one was well signed. The connection keeps its standing
+    /// until a request comes without.
     Known,
 }
 

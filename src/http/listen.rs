@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tracing::Instrument;
@@ -30,10 +30,13 @@ use warp::reply::{Reply, Response};
 
 use super::client;
 use super::control::Control;
-use super::crowd::{Attended, Crowd, LEAVING, Place, ROOM};
+use super::crowd::{Attended, Crowd, Place, Standing};
+use super::descriptors::Capacity;
 use super::error::ApiError;
 use super::metrics::requests;
 use super::parts::{self, Peer};
+use super::signers::Signers;
+use super::tarpit::Tarpit;
 use crate::app::App;
 
 /// How long may a connection take to send a request's head, or stay idle between two?
@@ -51,9 +54,6 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// How many connections may wait to be accepted. Where it is full, clients try again after a second.
 const BACKLOG: u32 = 4096;
 
-/// The file descriptors of this process that are not for connections: files, vendors, runs.
-const OTHER_DESCRIPTORS: u64 = 256;
-
 /// Listens on an address.
 ///
 /// # Errors
@@ -67,44 +67,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-/// Raises the soft limit of file descriptors to what connections need, as far as the hard limit allows.
-pub fn raise_descriptor_limit() {
-    let wanted = ROOM as u64 + LEAVING as u64 + OTHER_DESCRIPTORS;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let raised = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
-    let set = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(raised),
-            ..limit
-        },
-    );
-    let room = room();
-    if room < ROOM {
-        let refused = set.err().map(|error| error.to_string());
-        tracing::warn!(
-            limit = raised,
-            wanted,
-            room,
-            refused,
-            "The limit of file descriptors allows fewer connections than usual (see LimitNOFILE, ulimit -n)."
-        );
-    }
-}
-
-/// How many connections the limit of file descriptors has room for.
-fn room() -> usize {
-    let Some(limit) = getrlimit(Resource::Nofile).current else {
-        return ROOM;
-    };
-    let others = OTHER_DESCRIPTORS.min(limit / 2) + LEAVING as u64;
-    let left = usize::try_from(limit.saturating_sub(others)).unwrap_or(ROOM);
-    left.clamp(8, ROOM)
 }
 
 /// Where connections come in.
@@ -145,10 +107,13 @@ async fn keep(
     routes: BoxedFilter<(Response,)>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let capacity = Capacity::now();
     let hall = Hall {
         app,
         routes,
-        crowd: Crowd::new(room()),
+        crowd: Crowd::new(capacity.connections),
+        tarpit: Arc::new(Tarpit::new(capacity.tarpit)),
+        signers: Arc::default(),
         connections: GracefulShutdown::new(),
     };
     let mut stop = pin!(stop);
@@ -172,6 +137,8 @@ struct Hall<'a> {
     app: &'a App,
     routes: BoxedFilter<(Response,)>,
     crowd: Crowd,
+    tarpit: Arc<Tarpit>,
+    signers: Arc<Signers>,
     connections: GracefulShutdown,
 }
 
@@ -183,11 +150,11 @@ impl Hall<'_> {
                 let (stream, address) = listener.accept().await?;
                 // Replies are small and whole; nothing is won by waiting to fill a packet.
                 let _ = stream.set_nodelay(true);
-                self.connect(stream, Peer::Network(address)).await;
+                self.connect(stream, Peer::Network(address)).await?;
             }
             Door::Control(control) => {
                 if let Some(stream) = control.accept().await? {
-                    self.connect(stream, Peer::Owner).await;
+                    self.connect(stream, Peer::Owner).await?;
                 }
             }
         }
@@ -196,22 +163,28 @@ impl Hall<'_> {
 
     async fn connect(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stream: impl AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
         peer: Peer,
-    ) {
+    ) -> io::Result<()> {
         let owner = client::owner(self.app, peer);
         let Some(place) = self.crowd.enter(owner).await.map(Arc::new) else {
-            return;
+            return Ok(());
         };
+        let (socket, tarpit) = (
+            stream.as_fd().try_clone_to_owned()?,
+            Arc::clone(&self.tarpit),
+        );
         let service = TowerToHyperService::new(warp::service(self.routes.clone()));
         let (app, at) = (self.app.clone(), Arc::clone(&place));
+        let signers = Arc::clone(&self.signers);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(move |request| {
-                    answer(app.clone(), service.clone(), request, peer, Arc::clone(&at))
+                    let (at, signers) = (Arc::clone(&at), Arc::clone(&signers));
+                    answer(app.clone(), service.clone(), request, peer, at, signers)
                 }),
             );
         // In a box: a future that is moved into another would take its place twice.
@@ -219,16 +192,23 @@ impl Hall<'_> {
         tokio::spawn(async move {
             tokio::select! {
                 () = place.asked_to_leave() => {
-                    tracing::debug!(?peer, "A connection made place for another.")
+                    tracing::debug!(?peer, "Evicted a connection.");
                 }
                 () = silence(&place) => {
-                    tracing::debug!(?peer, "A connection sent no request in time.")
+                    tracing::debug!(?peer, "A connection sent no request in time.");
+                    return;
                 }
-                ended = watched => if let Err(error) = ended {
-                    tracing::debug!(?peer, %error, "A connection broke.")
-                },
+                ended = watched => {
+                    if let Err(error) = ended {
+                        tracing::debug!(?peer, %error, "A connection broke.");
+                    }
+                    return;
+                }
             }
+            drop(place);
+            tarpit.close(socket).await;
         });
+        Ok(())
     }
 
     /// Waits until connections may be accepted again. What the system lacks for another, a stranger's may
@@ -258,12 +238,15 @@ async fn answer<S>(
     mut request: Request<Incoming>,
     peer: Peer,
     place: Arc<Place>,
+    signers: Arc<Signers>,
 ) -> Result<warp::http::Response<impl Body<Data = Bytes, Error = warp::Error>>, hyper::Error>
 where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let guest = client::guest(&app, peer, request.uri().path(), request.headers());
+    let mut guest = client::guest(&app, peer, request.uri().path(), request.headers());
+    let signer = (guest.standing == Standing::Signed).then_some(guest.owner);
+    guest.standing = signers.standing(guest);
     let busy = place.begin(guest.standing, guest.owner);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
@@ -281,6 +264,9 @@ where
             parts::dressed(ApiError::internal().into_response())
         }
     };
+    if let Some(signer) = signer {
+        signers.note(signer, response.status());
+    }
     let status = response.status().as_u16();
     requests::count(&app.metrics, &path, status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Answered."));

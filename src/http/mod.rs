@@ -10,6 +10,7 @@ mod body;
 mod client;
 mod control;
 mod crowd;
+mod descriptors;
 mod error;
 mod events;
 mod health;
@@ -22,6 +23,8 @@ mod parts;
 mod room;
 mod runner;
 mod session;
+mod signers;
+mod tarpit;
 mod ticketing_hooks;
 mod trigger;
 
@@ -34,7 +37,8 @@ use parts::Routes;
 
 pub use admin::why::{WhyView, look as why};
 pub use control::{Control, reachable as control_socket};
-pub use listen::{bind, raise_descriptor_limit, serve, serve_control};
+pub use descriptors::raise_descriptor_limit;
+pub use listen::{bind, serve, serve_control};
 pub use openapi::document;
 
 /// Every route that the network has. The busiest come first.

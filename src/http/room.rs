@@ -1,21 +1,26 @@
 //! Memory for large bodies, shared by client.
 //!
-//! A body takes room as its bytes come. Where a room is full, the client that holds most of it loses its
-//! youngest body, so that a client with a small one is not kept out by those with large ones. A client that
-//! holds most itself waits for its own older bodies, of which the oldest always goes on.
+//! A body takes room as its bytes come. Where a room is full, a body gives way to another: one of which nothing has
+//! come for a while, or one of a client that holds more. Freed room goes to the client that holds least, and
+//! of its bodies to the newest: under a flood the newest has the best chance that its sender still waits.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 use super::crowd::Owner;
+
+/// A body of which nothing has come for so long gives way to any other.
+const SILENCE: Duration = Duration::from_millis(200);
 
 /// Room for the bodies of one kind of request, in bytes.
 pub struct Room {
     capacity: usize,
     holds: Mutex<Holds>,
-    freed: Notify,
 }
 
 struct Holds {
@@ -26,26 +31,24 @@ struct Holds {
 struct Held {
     owner: Owner,
     bytes: usize,
-    cut: Arc<Notify>,
+    /// How many bytes it waits to hold.
+    wanted: Option<usize>,
+    /// When something of it came last.
+    progress: Instant,
     is_cut: bool,
+    changed: Arc<Notify>,
 }
 
 /// What one body holds of a room, until it is dropped.
 pub struct Hold {
     room: &'static Room,
     number: u64,
-    cut: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 /// The body must make room for others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Crowded;
-
-enum Grown {
-    Done,
-    Cut,
-    Later,
-}
 
 impl Room {
     pub const fn new(capacity: usize) -> Self {
@@ -55,7 +58,6 @@ impl Room {
                 next: 0,
                 by_number: BTreeMap::new(),
             }),
-            freed: Notify::const_new(),
         }
     }
 
@@ -63,103 +65,205 @@ impl Room {
     pub fn hold(&'static self, owner: Owner) -> Hold {
         let mut holds = self.lock();
         holds.next += 1;
-        let (number, cut) = (holds.next, Arc::<Notify>::default());
+        let (number, changed) = (holds.next, Arc::<Notify>::default());
         let held = Held {
             owner,
             bytes: 0,
-            cut: Arc::clone(&cut),
+            wanted: None,
+            progress: Instant::now(),
             is_cut: false,
+            changed: Arc::clone(&changed),
         };
         holds.by_number.insert(number, held);
         Hold {
             room: self,
             number,
-            cut,
+            changed,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Holds> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn try_grow(&self, number: u64, to: usize) -> Grown {
-        let mut holds = self.lock();
-        let taken: usize = holds.by_number.values().map(|held| held.bytes).sum();
-        let leaving = holds.by_number.values().filter(|held| held.is_cut);
-        let leaving: usize = leaving.map(|held| held.bytes).sum();
-        let Some(mine) = holds.by_number.get_mut(&number) else {
-            return Grown::Cut;
-        };
-        if mine.is_cut {
-            return Grown::Cut;
+impl Held {
+    fn cut(&mut self) {
+        self.is_cut = true;
+        self.changed.notify_one();
+    }
+
+    /// Whether it can be cut and that helps.
+    fn is_in_the_way(&self) -> bool {
+        !self.is_cut && self.bytes > 0
+    }
+
+    /// For how long nothing of it has come. What waits for room is not read meanwhile.
+    fn silence(&self, now: Instant) -> Duration {
+        match self.wanted {
+            Some(_) => Duration::ZERO,
+            None => now.duration_since(self.progress),
         }
-        let more = to.saturating_sub(mine.bytes);
-        if taken + more <= self.capacity {
-            mine.bytes += more;
-            return Grown::Done;
-        }
-        // What was cut already may do, once it is gone.
-        if taken - leaving + more > self.capacity
-            && let Some(victim) = holds.victim(number)
-            && let Some(held) = holds.by_number.get_mut(&victim)
-        {
-            held.is_cut = true;
-            held.cut.notify_one();
-        }
-        Grown::Later
     }
 }
 
 impl Holds {
-    /// The body that makes room for this one: the youngest of the client that holds most. Of one's own, a
-    /// younger one.
-    fn victim(&self, number: u64) -> Option<u64> {
-        let mut totals: HashMap<Owner, (usize, u64)> = HashMap::new();
-        for (number, held) in &self.by_number {
-            if !held.is_cut && held.bytes > 0 {
-                let (bytes, youngest) = totals.entry(held.owner).or_default();
-                *bytes += held.bytes;
-                *youngest = *number;
-            }
+    /// Gives out what is free, and has bodies cut for the first that must wait.
+    fn settle(&mut self, capacity: usize) {
+        let now = Instant::now();
+        let mut totals = self.totals();
+        let (mut taken, mut leaving) = (0, 0);
+        for held in self.by_number.values() {
+            taken += held.bytes;
+            leaving += if held.is_cut { held.bytes } else { 0 };
         }
-        // Of two clients that hold the same, the one that came last.
-        let (owner, (_, youngest)) = totals.into_iter().max_by_key(|(_, total)| *total)?;
-        let mine = self.by_number.get(&number)?.owner;
-        (owner != mine || youngest > number).then_some(youngest)
+        for number in self.waiting(&totals) {
+            let Some(waiting) = self.by_number.get_mut(&number) else {
+                continue;
+            };
+            let wanted = waiting.wanted.unwrap_or_default();
+            let more = wanted.saturating_sub(waiting.bytes);
+            *totals.entry(waiting.owner).or_default() += more;
+            if taken + more > capacity {
+                let lacking = (taken + more).saturating_sub(capacity + leaving);
+                if lacking > 0 {
+                    let waiting = (number, waiting.owner);
+                    self.make_room(waiting, lacking, &totals, now);
+                }
+                return;
+            }
+            (waiting.bytes, waiting.wanted) = (wanted, None);
+            waiting.progress = now;
+            waiting.changed.notify_one();
+            taken += more;
+        }
+    }
+
+    /// Cuts other bodies for one, if that gives the bytes that are lacking.
+    fn make_room(
+        &mut self,
+        (number, owner): (u64, Owner),
+        lacking: usize,
+        totals: &HashMap<Owner, usize>,
+        now: Instant,
+    ) {
+        let of_its_client = |held: &Held| totals.get(&held.owner).copied().unwrap_or_default();
+        let others = self.by_number.iter_mut().filter(|(other, held)| {
+            let is_heavier =
+                held.owner != owner && Some(&of_its_client(held)) >= totals.get(&owner);
+            let gives_way = is_heavier || held.silence(now) >= SILENCE;
+            **other != number && held.is_in_the_way() && gives_way
+        });
+        let mut others: Vec<_> = others.map(|(_, held)| held).collect();
+        others.sort_by_key(|held| Reverse((of_its_client(held), held.silence(now))));
+        let mut found = 0;
+        let enough = others.iter().position(|held| {
+            found += held.bytes;
+            found >= lacking
+        });
+        match enough {
+            Some(last) => others.into_iter().take(last + 1).for_each(Held::cut),
+            None => self.let_the_oldest_go_on(),
+        }
+    }
+
+    /// Cuts the youngest of those that wait for one another.
+    fn let_the_oldest_go_on(&mut self) {
+        if self.by_number.values().any(|held| held.is_cut) {
+            return;
+        }
+        let mut waiting = self
+            .by_number
+            .values_mut()
+            .filter(|held| held.wanted.is_some());
+        waiting.next();
+        if let Some(youngest) = waiting.rfind(|held| held.is_in_the_way()) {
+            youngest.cut();
+        }
+    }
+
+    /// Those that wait, in the order in which they get room.
+    fn waiting(&self, totals: &HashMap<Owner, usize>) -> Vec<u64> {
+        let waiting = self.by_number.iter();
+        let mut waiting: Vec<_> = waiting
+            .filter(|(_, held)| held.wanted.is_some() && !held.is_cut)
+            .map(|(number, held)| (totals.get(&held.owner), Reverse(*number)))
+            .collect();
+        waiting.sort_unstable();
+        waiting
+            .into_iter()
+            .map(|(_, Reverse(number))| number)
+            .collect()
+    }
+
+    /// How many bytes each client holds, but for what was cut.
+    fn totals(&self) -> HashMap<Owner, usize> {
+        let mut totals = HashMap::new();
+        for held in self.by_number.values().filter(|held| held.is_in_the_way()) {
+            *totals.entry(held.owner).or_default() += held.bytes;
+        }
+        totals
     }
 }
 
 impl Hold {
+    /// Notes that something of the body came.
+    pub fn progressed(&self) {
+        if let Some(held) = self.room.lock().by_number.get_mut(&self.number) {
+            held.progress = Instant::now();
+        }
+    }
+
     /// Holds so many bytes from now on, as soon as there is room.
     ///
     /// # Errors
     /// When it must make room itself.
     pub async fn grow(&self, to: usize) -> Result<(), Crowded> {
+        if let Some(held) = self.room.lock().by_number.get_mut(&self.number) {
+            held.wanted = Some(to);
+        }
         loop {
-            let mut freed = std::pin::pin!(self.room.freed.notified());
-            freed.as_mut().enable();
-            match self.room.try_grow(self.number, to) {
-                Grown::Done => return Ok(()),
-                Grown::Cut => return Err(Crowded),
-                Grown::Later => {}
+            {
+                let mut holds = self.room.lock();
+                holds.settle(self.room.capacity);
+                match holds.by_number.get(&self.number) {
+                    Some(held) if !held.is_cut && held.wanted.is_some() => {}
+                    Some(held) if !held.is_cut => return Ok(()),
+                    _ => return Err(Crowded),
+                }
             }
-            tokio::select! {
-                () = freed => {}
-                () = self.cut.notified() => return Err(Crowded),
-            }
+            // Others may fall silent meanwhile, of which nobody is notified.
+            let _ = timeout(SILENCE, self.changed.notified()).await;
         }
     }
 
     /// Resolves when it must make room for others.
     pub async fn cut(&self) {
-        self.cut.notified().await;
+        loop {
+            let is_cut = |holds: &Holds| {
+                holds
+                    .by_number
+                    .get(&self.number)
+                    .is_none_or(|held| held.is_cut)
+            };
+            if is_cut(&self.room.lock()) {
+                return;
+            }
+            self.changed.notified().await;
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.room.lock().by_number.remove(&self.number);
-        self.room.freed.notify_waiters();
+        let mut holds = self.room.lock();
+        if holds
+            .by_number
+            .remove(&self.number)
+            .is_some_and(|held| held.bytes > 0)
+        {
+            holds.settle(self.room.capacity);
+        }
     }
 }
 
@@ -197,12 +301,12 @@ mod tests {
         assert_eq!(grown(&other, 40).await, Some(Ok(())));
         // Room is there once the other is gone.
         assert_eq!(grown(&small, 10).await, None);
-        assert_eq!(timeout(NOW, larger.cut()).await, Ok(()));
-        assert_eq!(grown(&larger, 31).await, Some(Err(Crowded)));
-        assert!(timeout(NOW, large.cut()).await.is_err());
-        drop(larger);
+        assert_eq!(timeout(NOW, large.cut()).await, Ok(()));
+        assert_eq!(grown(&large, 31).await, Some(Err(Crowded)));
+        assert!(timeout(NOW, larger.cut()).await.is_err());
+        drop(large);
         assert_eq!(grown(&small, 10).await, Some(Ok(())));
-        assert_eq!(grown(&large, 40).await, Some(Ok(())));
+        assert_eq!(grown(&larger, 40).await, Some(Ok(())));
     }
 
     #[tokio::test]
@@ -220,5 +324,50 @@ mod tests {
         assert_eq!(grown(&third, 1).await, None);
         drop(first);
         assert_eq!(grown(&third, 1).await, Some(Ok(())));
+    }
+
+    #[tokio::test]
+    async fn a_silent_body_gives_way_even_to_its_own_client() {
+        let room = room(100);
+        let (silent, busy) = (room.hold(from(1)), room.hold(from(1)));
+        assert_eq!(grown(&silent, 50).await, Some(Ok(())));
+        assert_eq!(grown(&busy, 50).await, Some(Ok(())));
+        tokio::time::sleep(SILENCE).await;
+        busy.progressed();
+        let newer = room.hold(from(1));
+        assert_eq!(grown(&newer, 50).await, None);
+        assert_eq!(timeout(NOW, silent.cut()).await, Ok(()));
+        assert!(timeout(NOW, busy.cut()).await.is_err());
+        drop(silent);
+        assert_eq!(grown(&newer, 50).await, Some(Ok(())));
+    }
+
+    #[tokio::test]
+    async fn freed_room_goes_to_whoever_holds_least_and_came_last() {
+        let room = room(100);
+        let first = room.hold(from(1));
+        assert_eq!(grown(&first, 60).await, Some(Ok(())));
+        let second = room.hold(from(2));
+        assert_eq!(grown(&second, 40).await, Some(Ok(())));
+        let (older, newer) = (room.hold(from(3)), room.hold(from(3)));
+        let (heavy, done) = (room.hold(from(2)), std::sync::Mutex::new(Vec::new()));
+        let grow = async |name, hold: &Hold| {
+            hold.grow(60).await.unwrap();
+            done.lock().unwrap().push(name);
+            std::future::pending::<()>().await
+        };
+        let waiting = async {
+            tokio::join!(
+                grow("older", &older),
+                grow("newer", &newer),
+                grow("heavy", &heavy)
+            )
+        };
+        let freeing = async {
+            first.cut().await;
+            drop(first);
+        };
+        let _ = timeout(NOW, async { tokio::join!(waiting, freeing) }).await;
+        assert_eq!(*done.lock().unwrap(), ["newer"]);
     }
 }
