@@ -9,8 +9,8 @@ use super::agent::{self, Agent, Cli};
 use super::callback::Access;
 use super::console::Console;
 use super::environment::Environment;
-use super::git::Git;
 use super::git::program::GitProgram;
+use super::git::{Git, Transport};
 use super::herald::Herald;
 use super::programs::trust::Trust;
 use super::progress::Progress;
@@ -23,7 +23,7 @@ use crate::domain::pipeline::{Definition, pipeline_of};
 use crate::domain::report::FailureCode;
 use crate::domain::run_config::RunConfig;
 use crate::domain::secret::Secret;
-use crate::wire::Client;
+use crate::wire::{Client, RelayClient};
 
 /// How long before its host ends the job does a run end itself, at most, to be able to say so? The
 /// host has been counting since before the image was fetched.
@@ -54,6 +54,11 @@ pub fn prepare(
     let folders = Folders::new(&environment.temp_root)
         .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
     let git = git_program(&environment)?;
+    // Certificates are read now, before any foreign code runs.
+    let host = match environment.transport {
+        Transport::Web => Some(RelayClient::new(&environment.proxies).map_err(Failure::other)?),
+        Transport::LocalFiles => None,
+    };
     let agent = agent_of(&environment, &config.provider)?;
     let minutes = u64::from(
         config
@@ -69,11 +74,12 @@ pub fn prepare(
         base_branch: environment.base_branch.clone(),
         run_url: environment.run_url.clone(),
         git: Git {
+            host,
+            env: git.environment(),
             program: Some(git),
             dir: folders.git_dir(),
             tree: folders.tree(),
             url: environment.git_url(),
-            env: environment.child.clone(),
             transport: environment.transport,
         },
         folders,

@@ -341,6 +341,7 @@ impl Run {
     /// alive while it is held.
     pub async fn open_access(&mut self) -> Result<RepoAccess, Failure> {
         self.settle().await?;
+        self.git.check().map_err(Failure::other)?;
         let access = self.access.fetch().await.map_err(Failure::other)?;
         self.found.workflow_token_used |= access.giver == Giver::Workflow;
         Ok(access)

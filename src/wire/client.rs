@@ -85,7 +85,7 @@ impl Proxies {
     }
 
     /// What the environment says is never asked: the configuration has read it.
-    fn applied(&self, builder: ClientBuilder) -> ClientBuilder {
+    pub(super) fn applied(&self, builder: ClientBuilder) -> ClientBuilder {
         let proxies = self.https.iter().chain(&self.http);
         proxies.fold(builder.no_proxy(), |builder, proxy| {
             builder.proxy(proxy.clone())
@@ -427,7 +427,7 @@ fn is_passing(error: &VendorError) -> bool {
 }
 
 /// The innermost cause; the outer ones repeat the address, which may be a credential.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -9,6 +9,7 @@ mod error;
 mod fields;
 mod quota;
 pub mod redact;
+mod relay;
 mod request;
 #[cfg(test)]
 pub(crate) mod test_server;
@@ -18,6 +19,7 @@ pub use error::{ErrorKind, VendorError};
 pub use fields::read_fields;
 pub use quota::{LONGEST_PAUSE, Quota};
 pub use redact::{RedactLines, Redactor};
+pub use relay::{Permission, Relay, RelayClient};
 pub use request::{Method, Request, Response};
 
 /// Longest text, in bytes, that is worked on where it came in.

@@ -53,6 +53,7 @@ impl LocalRepository {
         let own = tempfile::tempdir().map_err(failed)?;
         let git = Git {
             program: None,
+            host: None,
             dir: own.path().join("git"),
             tree: own.path().join("tree"),
             url: String::new(),

@@ -5,11 +5,12 @@
 //! alias or rewritten address exists. Where agent and run are the same user, the agent can write to
 //! the run's directory as well: before each command its configuration is written anew and whatever
 //! could steer git is removed ([`Git::seal`]); commits are named by ids the run remembers, not refs.
-//! Which program git is, what it loads and the rest of its environment is pinned in [`program`]. A
-//! token reaches one git process at a time, through that process's environment, when nothing of the
-//! agent is alive. Importing the work tree is in [`import`], talking to the host in [`remote`],
+//! Which program git is, what it loads and the rest of its environment is pinned in [`program`]. No
+//! token ever reaches git: a relay in this process adds it to what a command may ask the host for
+//! ([`allowed`]). Importing the work tree is in [`import`], talking to the host in [`remote`],
 //! reading what changed in [`changes`].
 
+pub mod allowed;
 pub mod changes;
 pub mod import;
 pub mod local;
@@ -25,7 +26,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::child::{self, Captured, ChildEnv, ChildError, Spec};
+use super::programs::ProgramError;
 use super::text;
+use crate::wire::RelayClient;
 use program::GitProgram;
 
 /// How long may one git command take?
@@ -59,7 +62,7 @@ const STEERING: [&str; 9] = [
 ];
 
 /// Settings of every git command. They beat whatever a file says.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 24] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.untrackedCache=false",
@@ -74,6 +77,8 @@ const SETTINGS: [&str; 22] = [
     "commit.gpgSign=false",
     "push.gpgSign=false",
     "credential.helper=",
+    "http.followRedirects=false",
+    "http.proxy=",
     "submodule.recurse=false",
     "fetch.recurseSubmodules=false",
     "fetch.fsckObjects=true",
@@ -87,14 +92,16 @@ const SETTINGS: [&str; 22] = [
 /// The run's own repository and the tree that the agent works in.
 #[derive(Debug, Clone)]
 pub struct Git {
-    /// The git that is handed the repository's token. None where there is no token: git is then found by
-    /// `PATH`.
+    /// The git that was verified. None where it is found by `PATH`: at a shell, for a repository of its
+    /// user's own.
     pub program: Option<GitProgram>,
+    /// The connections to the host. None where the repository is a folder.
+    pub host: Option<RelayClient>,
     pub dir: PathBuf,
     pub tree: PathBuf,
     /// Where the repository is fetched from and pushed to. Never holds a credential.
     pub url: String,
-    /// What a child may have of the run's environment; git gets a part of it.
+    /// The environment of every command.
     pub env: ChildEnv,
     pub transport: Transport,
 }
@@ -248,18 +255,15 @@ impl Git {
             option
         });
         let protocols = match self.transport {
-            Transport::Web => "https:http",
+            // The relay's own address.
+            Transport::Web => "http",
             Transport::LocalFiles => "file",
         };
         let args = options
             .into_iter()
             .chain(args.into_iter().map(OsString::from));
-        let pinned = |program: &GitProgram| program.environment(&self.env);
-        let env = self
-            .program
-            .as_ref()
-            .map_or_else(|| self.env.clone(), pinned);
-        let mut spec = hardened(&self.tree, env.with("GIT_ALLOW_PROTOCOL", protocols), args);
+        let env = self.env.clone().with("GIT_ALLOW_PROTOCOL", protocols);
+        let mut spec = hardened(&self.tree, env, args);
         if let Some(program) = &self.program {
             spec.program = program.path().into();
             spec.args.insert(0, program.exec_path());
@@ -278,11 +282,14 @@ impl Git {
         self.finish(action, &spec).await
     }
 
+    /// Whether git is still the one that was verified.
+    pub fn check(&self) -> Result<(), ProgramError> {
+        self.program.as_ref().map_or(Ok(()), GitProgram::check)
+    }
+
     /// Takes out of the git directory whatever foreign code may have put there.
     fn seal(&self) -> std::io::Result<()> {
-        if let Some(program) = &self.program {
-            program.check().map_err(std::io::Error::other)?;
-        }
+        self.check().map_err(std::io::Error::other)?;
         // In place of the folder, a file or a link would lead git to another one, which nobody seals.
         if !self.dir.symlink_metadata()?.is_dir() {
             let problem = "the run's git directory was replaced";

@@ -1,9 +1,9 @@
 //! The git that the run calls: found before any foreign code runs, from files that it cannot change.
 //!
-//! Git is handed the repository's token, so everything that decides what is executed then is pinned:
-//! the program and the folder of its parts, the libraries that its helper for HTTP loads, the search
-//! path, the language, the home folder and the certificates. An agent that works as root could still
-//! replace files of the system; they are compared with what was found before each command.
+//! Git makes the commit that is pushed, so everything that decides what is executed is pinned: the
+//! program and the folder of its parts, the libraries that its helper for HTTP loads, the search
+//! path, the language and the home folder. An agent that works as root could still replace files of the
+//! system; they are compared with what was found before each command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
@@ -12,36 +12,30 @@ use std::process::{Command, Stdio};
 
 use super::super::child::ChildEnv;
 use super::super::programs::trust::{Distrust, Trust};
-use super::super::programs::{Program, ProgramError, SYSTEM_FOLDERS, candidates};
+use super::super::programs::{Loaded, Program, ProgramError, SYSTEM_FOLDERS, candidates};
 
-/// What of the environment may reach git: the way out, and whom to trust there.
-const PASSED_ON: [&str; 8] = [
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    CERTIFICATES[0],
-    CERTIFICATES[1],
-];
-
-/// Variables that name certificates, for git and for our own requests.
+/// Variables that name the certificates that our own requests believe.
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// Files that decide what is loaded and who is believed, where they exist.
 const STEERING_FILES: [&str; 5] = [
-    "/etc/ld.so.preload",
-    "/etc/ld.so.cache",
+    PRELOADED,
+    LOADER_CACHE,
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/openssl.cnf",
 ];
 
+/// Libraries that the loader adds to every program.
+const PRELOADED: &str = "/etc/ld.so.preload";
+
+/// Where the loader has noted which library is in which folder.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
 /// In place of a home folder: nothing can lie below it, no `.netrc` and no settings.
 const NO_HOME: &str = "/dev/null";
 
-/// The part of git that talks HTTP. It is handed the token as well.
+/// The part of git that talks HTTP.
 const HELPER: &str = "git-remote-https";
 
 /// Git, as it was found.
@@ -52,6 +46,10 @@ pub struct GitProgram {
     helper: Option<Program>,
     exec_path: PathBuf,
     search_path: OsString,
+    /// What the helper loads.
+    loaded: Vec<Loaded>,
+    /// Installing any package changes it.
+    loader_cache: Loaded,
 }
 
 /// Why no git can be relied on.
@@ -60,7 +58,7 @@ pub enum GitProgramError {
     #[error("git is not installed: it is in none of the folders {0}")]
     Missing(String),
     #[error(
-        "{what} cannot be relied on: {cause}. Whatever the agent may write could take the repository's token; \
+        "{what} cannot be relied on: {cause}. Whatever the agent may write could change what is pushed; \
          install it where only root may write, such as /usr/bin"
     )]
     Untrusted { what: String, cause: Distrust },
@@ -112,18 +110,21 @@ impl GitProgram {
             true => Some(trusted(&helper, &search_path, trust)?),
             false => None,
         };
-        if let Some(helper) = &helper {
-            let loaded = loaded_by(helper, &search_path).map_err(GitProgramError::Asked)?;
-            for file in loaded {
-                verified("a library that git loads", &file, trust)?;
-            }
-        }
-        Ok(Self {
+        let mut found = Self {
             program,
             helper,
             exec_path,
             search_path,
-        })
+            loaded: Vec::new(),
+            loader_cache: Loaded::of(LOADER_CACHE),
+        };
+        found.loaded = found.loads().map_err(GitProgramError::Asked)?;
+        for file in &found.loaded {
+            if file.path() != Path::new(PRELOADED) {
+                verified("a library that git loads", file.path(), trust)?;
+            }
+        }
+        Ok(found)
     }
 
     pub fn path(&self) -> &Path {
@@ -137,23 +138,38 @@ impl GitProgram {
         option
     }
 
-    /// The environment of every command: what of the given one may reach git, and the pinned rest.
-    pub fn environment(&self, env: &ChildEnv) -> ChildEnv {
-        let passed = PASSED_ON.into_iter().filter_map(|name| {
-            let value = env.get(name)?;
-            Some((name.into(), value.to_owned()))
-        });
-        ChildEnv::new(passed)
+    /// The environment of every command. Nothing of the given one reaches git.
+    pub fn environment(&self) -> ChildEnv {
+        ChildEnv::default()
             .with("PATH", &self.search_path)
             .with("HOME", NO_HOME)
             // Its words are read.
             .with("LC_ALL", "C")
     }
 
-    /// Whether git is still what was found.
+    /// Whether git is still what was found, and loads what it loaded.
     pub fn check(&self) -> Result<(), ProgramError> {
         self.program.check()?;
-        self.helper.as_ref().map_or(Ok(()), Program::check)
+        self.helper.as_ref().map_or(Ok(()), Program::check)?;
+        self.loaded.iter().try_for_each(Loaded::check)?;
+        if self.loader_cache.check().is_err() {
+            let same = self.loads().is_ok_and(|loaded| loaded == self.loaded);
+            return match same {
+                true => Ok(()),
+                false => Err(ProgramError::Loaded(LOADER_CACHE.into())),
+            };
+        }
+        Ok(())
+    }
+
+    /// Every file that is loaded into git's processes.
+    fn loads(&self) -> std::io::Result<Vec<Loaded>> {
+        let helper = self.helper.iter();
+        let mut files = vec![PathBuf::from(PRELOADED)];
+        for helper in helper {
+            files.extend(loaded_by(helper, &self.search_path)?);
+        }
+        Ok(files.into_iter().map(Loaded::of).collect())
     }
 }
 
@@ -183,7 +199,7 @@ fn verified(what: &str, path: &Path, trust: &Trust) -> Result<(), GitProgramErro
         })
 }
 
-/// Verifies the certificates that git and our own requests believe.
+/// Verifies the certificates that our own requests believe.
 fn certificates(env: &ChildEnv, trust: &Trust) -> Result<(), GitProgramError> {
     for name in CERTIFICATES {
         let Some(value) = env.get(name) else {
@@ -279,21 +295,9 @@ mod tests {
     #[test]
     fn nothing_of_the_environment_steers_it() {
         let git = GitProgram::find(&path_only(), &Trust::of_process([])).unwrap();
-        let given = env(&[
-            ("PATH", "/evil"),
-            ("HOME", "/evil"),
-            ("LANG", "de_DE.UTF-8"),
-            ("LD_PRELOAD", "/evil.so"),
-            ("LD_LIBRARY_PATH", "/evil"),
-            ("GIT_EXEC_PATH", "/evil"),
-            ("GIT_SSH_COMMAND", "evil"),
-            ("XDG_CONFIG_HOME", "/evil"),
-            ("NPM_TOKEN", "secret"),
-            ("HTTPS_PROXY", "http://proxy"),
-        ]);
-        let made = git.environment(&given);
+        let made = git.environment();
         let names: Vec<_> = made.names().collect();
-        assert_eq!(names, ["HOME", "HTTPS_PROXY", "LC_ALL", "PATH"]);
+        assert_eq!(names, ["HOME", "LC_ALL", "PATH"]);
         assert_eq!(made.get("HOME"), Some("/dev/null".as_ref()));
         assert_eq!(made.get("PATH"), Some(git.search_path.as_os_str()));
     }

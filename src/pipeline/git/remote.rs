@@ -1,11 +1,15 @@
-//! The commands that talk to the host: the only ones that hold a token, each for its own time.
+//! The commands that talk to the host: each through a relay of its own, which holds the token.
 
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use hyper::header::HeaderValue;
 
+use super::allowed::Allowed;
 use super::{Git, GitError};
 use crate::domain::secret::Secret;
+use crate::pipeline::random_word;
+use crate::wire::Relay;
 
 /// Seconds before a command that the network broke is tried again; a minute in all.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
@@ -46,7 +50,9 @@ impl Git {
     ) -> Result<Option<String>, GitError> {
         let reference = format!("refs/heads/{branch}");
         let args = ["ls-remote", "--quiet", self.url.as_str(), &reference];
-        let answer = self.talk("git ls-remote", token, &args).await?;
+        let answer = self
+            .talk("git ls-remote", token, Allowed::Read, &args)
+            .await?;
         Ok(answer
             .lines()
             .filter_map(|line| line.split_once('\t'))
@@ -84,7 +90,9 @@ impl Git {
             self.url.as_str(),
         ];
         args.extend(refspecs.iter().map(String::as_str));
-        self.talk("git fetch", token, &args).await.map(drop)
+        self.talk("git fetch", token, Allowed::Read, &args)
+            .await
+            .map(drop)
     }
 
     /// Moves a branch of the host from the commit we saw (none: it must not exist) to ours. A push
@@ -111,7 +119,12 @@ impl Git {
             self.url.as_str(),
             &refspec,
         ];
-        let failure = match self.talk("git push", token, &args).await {
+        let allowed = Allowed::Push {
+            branch: branch.to_owned(),
+            seen: seen.map(str::to_owned),
+            commit: commit.to_owned(),
+        };
+        let failure = match self.talk("git push", token, allowed, &args).await {
             Ok(_) => return Ok(Pushed::Done),
             Err(failure) => failure,
         };
@@ -133,44 +146,63 @@ impl Git {
         }
     }
 
-    /// Runs a command with the token in its environment, again when the network broke it.
+    /// Runs a command that reaches the host through a relay, again when the network broke it.
     async fn talk(
         &self,
         action: &'static str,
         token: Option<&Secret>,
+        allowed: Allowed,
         args: &[&str],
     ) -> Result<String, GitError> {
-        let mut spec = self.spec(args.iter().copied());
-        let header = token.map(|token| {
-            let pair = format!("x-access-token:{}", token.expose());
-            BASE64.encode(pair.as_bytes())
-        });
-        if let Some(header) = &header {
+        let key = random_word();
+        let relay = self
+            .relay(token, allowed, &key)
+            .await
+            .map_err(|cause| GitError::Files { action, cause })?;
+        let url = relay.as_ref().map_or(self.url.as_str(), |relay| &relay.url);
+        let args = { args.iter() }.map(|arg| if *arg == self.url { url } else { *arg });
+        let mut spec = self.spec(args);
+        if relay.is_some() {
             spec.env = spec
                 .env
                 .with("GIT_CONFIG_COUNT", "1")
-                .with("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", self.url))
-                .with(
-                    "GIT_CONFIG_VALUE_0",
-                    format!("Authorization: Basic {header}"),
-                );
+                .with("GIT_CONFIG_KEY_0", format!("http.{url}.extraHeader"))
+                .with("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {key}"));
         }
-        let hidden: Vec<&str> = token
-            .map(Secret::expose)
-            .into_iter()
-            .chain(header.as_deref())
-            .collect();
         let mut pauses = PAUSES.iter();
         loop {
             let failure = match self.finish(action, &spec).await {
                 Ok(answer) => return Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
-                Err(failure) => scrubbed(failure, &hidden),
+                Err(failure) => with_host(failure, relay.as_ref()),
             };
             match pauses.next().filter(|_| is_passing(&failure)) {
                 Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
                 None => return Err(failure),
             }
         }
+    }
+
+    /// Opens the relay of one command. None where the repository is a folder.
+    async fn relay(
+        &self,
+        token: Option<&Secret>,
+        allowed: Allowed,
+        key: &str,
+    ) -> std::io::Result<Option<Relay>> {
+        let Some(client) = &self.host else {
+            return Ok(None);
+        };
+        let authorization = token.map(|token| {
+            let pair = BASE64.encode(format!("x-access-token:{}", token.expose()).as_bytes());
+            HeaderValue::try_from(format!("Basic {pair}"))
+        });
+        let mut authorization = authorization.transpose().map_err(std::io::Error::other)?;
+        if let Some(value) = &mut authorization {
+            value.set_sensitive(true);
+        }
+        let judge = move |path: &str, request: &_, head: &[u8]| allowed.judge(path, request, head);
+        let relay = client.open(&self.url, authorization, key, judge).await?;
+        Ok(Some(relay))
     }
 }
 
@@ -183,19 +215,15 @@ fn is_passing(failure: &GitError) -> bool {
     (said.contains(NO_ACCESS) && !refused) || PASSING.iter().any(|words| said.contains(words))
 }
 
-fn scrubbed(failure: GitError, hidden: &[&str]) -> GitError {
-    match failure {
-        GitError::Failed {
+/// The failure with the host's address in its text.
+fn with_host(failure: GitError, relay: Option<&Relay>) -> GitError {
+    match (failure, relay) {
+        (GitError::Failed { action, code, said }, Some(relay)) => GitError::Failed {
             action,
             code,
-            mut said,
-        } => {
-            for secret in hidden {
-                said = said.replace(secret, "[redacted]");
-            }
-            GitError::Failed { action, code, said }
-        }
-        other => other,
+            said: relay.with_host(&said),
+        },
+        (other, _) => other,
     }
 }
 

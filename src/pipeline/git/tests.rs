@@ -63,12 +63,14 @@ pub(crate) fn path_from(first: &Path) -> ChildEnv {
 async fn world(script: &str) -> World {
     let dir = tempfile::tempdir().unwrap();
     bare(dir.path(), "host.git", script);
+    let program = GitProgram::find(&path_only(), &Trust::of_process([])).unwrap();
     let git = Git {
-        program: Some(GitProgram::find(&path_only(), &Trust::of_process([])).unwrap()),
+        host: None,
+        env: program.environment(),
+        program: Some(program),
         dir: dir.path().join("own"),
         tree: dir.path().join("tree"),
         url: dir.path().join("host.git").to_string_lossy().into_owned(),
-        env: path_only(),
         transport: Transport::LocalFiles,
     };
     git.init().await.unwrap();

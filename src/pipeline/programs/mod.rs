@@ -1,7 +1,7 @@
 //! The programs that the run itself starts, found before any foreign code runs.
 //!
 //! The agent and the scripts of the repository work as the run's own user: whatever that user may
-//! write, they may replace. So a program that is handed the repository's token, and every file that
+//! write, they may replace. So the program that makes and pushes the commit, and every file that
 //! it loads, must lie where that user may not write ([`trust`]). The agent's program gets no more than
 //! the model's key, and images may install it for the user alone; it is only started as long as it
 //! is the file that was found at first ([`Program::check`]).
@@ -56,6 +56,33 @@ impl Identity {
     }
 }
 
+/// A file that programs load, as it was when it was found; or that it was not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    path: PathBuf,
+    identity: Option<Identity>,
+}
+
+impl Loaded {
+    pub fn of(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let identity = Identity::of(&path).ok();
+        Self { path, identity }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is still what was found.
+    pub fn check(&self) -> Result<(), ProgramError> {
+        match Self::of(&self.path) == *self {
+            true => Ok(()),
+            false => Err(ProgramError::Loaded(self.path.clone())),
+        }
+    }
+}
+
 /// A program, by its path and as it was when it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
@@ -83,6 +110,8 @@ pub enum ProgramError {
     Unreadable(PathBuf, String),
     #[error("{0} was changed while the run was at work, and is not started")]
     Changed(PathBuf),
+    #[error("{0} was changed while the run was at work, and git loads it: git is not started")]
+    Loaded(PathBuf),
 }
 
 impl Program {
