@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use agent_implement::domain::job::JobState;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
 use data_encoding::{BASE64, HEXLOWER};
 use serde_json::Value;
 
@@ -244,6 +244,116 @@ async fn a_token_in_a_title_or_a_reason_goes_nowhere() {
     world.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finding_that_quotes_a_secret_is_shown_without_it() {
+    let world = World::start().await;
+    let tokens = foreign_tokens();
+    let said = tokens.join(" and ");
+    let finding =
+        |problem: &str| Review::block(&format!("Remove {}", tokens[0]), "a.ts:1", problem, &said);
+    let script = (0..9).fold(
+        Script::new().pass([Step::write("feature.txt", "done\n"), Step::say("Done.")]),
+        |script, _| script.review(finding(&format!("It holds {said}."))),
+    );
+    world.script("ENG-1", script);
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    let JobState::ReviewFailed { unresolved } = &job.state else {
+        panic!("{:?}", job.state)
+    };
+    assert!(
+        unresolved[0].contains("Remove [redacted]"),
+        "{unresolved:?}"
+    );
+    let pull = world.repo().pulls().remove(0);
+    let comments = format!("{:?}", world.repo().comments(pull.number));
+    assert!(comments.contains("It holds [redacted] and"), "{comments}");
+    for (place, text) in places(&world, &job.id.to_string()).await {
+        assert_without(&tokens, &place, &text);
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
+    let world = World::start().await;
+    let tokens = foreign_tokens();
+    let wide = |text: &str| {
+        text.encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect::<Vec<u8>>()
+    };
+    let filler = "Nothing to see in this line.\n".repeat(100_000);
+    let files: [(&str, Vec<u8>); 6] = [
+        (
+            "beside-zero.txt",
+            format!("a\0b\nkey = {}\n", tokens[0]).into_bytes(),
+        ),
+        (
+            "wide.txt",
+            [
+                b"\xff\xfe".to_vec(),
+                wide(&format!("{filler}{}\n", tokens[1])),
+            ]
+            .concat(),
+        ),
+        (
+            "wide-unmarked.txt",
+            wide(&format!("{filler}{}\n", tokens[2])),
+        ),
+        (
+            "packed.yaml",
+            format!("data:\n  key: {}\n", BASE64.encode(tokens[3].as_bytes())).into_bytes(),
+        ),
+        (
+            "twice.txt",
+            BASE64
+                .encode(BASE64.encode(tokens[4].as_bytes()).as_bytes())
+                .into_bytes(),
+        ),
+        (
+            "escaped.json",
+            format!("{{\"key\": \"{}\"}}", tokens[5].replace('_', "\\u005f")).into_bytes(),
+        ),
+    ];
+    let mut steps = vec![Step::write("fine.txt", "nothing to see\n")];
+    for (name, content) in &files {
+        let source = world.dir().join(name);
+        std::fs::write(&source, content).unwrap();
+        steps.push(Step::run(&format!("cp '{}' {name}", source.display())));
+    }
+    steps.push(Step::write(&format!("named/{}.txt", tokens[0]), "fine\n"));
+    steps.push(Step::symlink("link", &tokens[1]));
+    world.script("ENG-1", Script::new().pass(steps));
+    world.flag("ENG-1", "Add the feature");
+    let job = world.ended("ENG-1").await;
+    assert_eq!(job.state.status(), "failed");
+    assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
+    let comment = world.comments("ENG-1").remove(0);
+    let named = files
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["named/[redacted].txt", "link"]);
+    for name in named {
+        assert!(
+            comment.contains(&format!("\n- {name}: ")),
+            "{name} in {comment}"
+        );
+    }
+    assert!(
+        comment.contains("Push blocked: 8 sensitive file(s)"),
+        "{comment}"
+    );
+    for (place, text) in places(&world, &job.id.to_string()).await {
+        assert_without(&tokens, &place, &text);
+        for token in &tokens {
+            let packed = BASE64.encode(&token.as_bytes()[..18]);
+            assert!(!contains(&text, packed.as_bytes()), "{place} holds {token}");
+        }
+    }
+    world.end().await;
+}
+
 /// Every credential of a run and of the service, by name.
 fn canaries(world: &World) -> BTreeMap<&'static str, String> {
     let run = world.repo().runs().remove(0);
@@ -306,6 +416,23 @@ async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
     );
     put("chat", format!("{:?}", world.town.chat().messages()));
     put("pull requests", format!("{:?}", repo.pulls()));
+    for pull in repo.pulls() {
+        let comments = repo.comments(pull.number);
+        put("comments on a pull request", format!("{comments:?}"));
+    }
+    // A dispatch carries a run's tokens and its ticket to the run; the chat's address is its credential.
+    for request in world.town.requests().all() {
+        let url = match request.vendor {
+            "chat" => "",
+            _ => request.url.as_str(),
+        };
+        if !url.ends_with("/dispatches") {
+            put(
+                &format!("a request to {} {url}", request.vendor),
+                format!("{url} {}", request.body),
+            );
+        }
+    }
     // Every object that was ever pushed, the configuration of the repository, and the store.
     let bare = find(world.town.dir(), "shop.git");
     let objects = "git cat-file --batch-all-objects --batch --buffer --unordered; cat config";

@@ -1,5 +1,7 @@
 //! A run's token in the wrong hands: steps without end, during the job and after it.
 
+use std::time::{Duration, Instant};
+
 use agent_implement::domain::job::{Job, JobKind, JobState};
 use agent_implement::keys::run_token::Audience;
 use agent_implement::keys::sha256_hex;
@@ -98,5 +100,37 @@ async fn steps_without_end_take_a_bounded_part_of_store_and_answer() {
         let told = server.ask("GET", &path, &admin, None).await;
         assert_eq!(told.fault(), (400, rule));
     }
+    server.stop().await.unwrap();
+}
+
+/// Keys that begin and never end: a redaction that looks for each end from each beginning takes
+/// minutes for this in a debug build.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_step_that_is_hard_to_clean_holds_up_nobody() {
+    let server = Server::start().await;
+    let running = job("01A", JobKind::Implementation);
+    server.put_job(&running).await;
+    let token = server.run_token(&running, Audience::Progress);
+    let begin = ["-----BEGIN ", "PRIVATE KEY-----\n"].concat();
+    let text = begin.repeat(890_000 / begin.len());
+    let step = json!({"id": "1", "type": "verify", "status": "running", "started_at": "t", "outputs": text});
+    let body = json!({ "step": step }).to_string();
+    let began = Instant::now();
+    let told = server.ask("POST", "/runner/progress", &token, body);
+    let beside = async {
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let asked = Instant::now();
+            assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+            longest = longest.max(asked.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        longest
+    };
+    let (told, longest) = tokio::join!(told, beside);
+    assert_eq!(told.status, 200, "{told:?}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
     server.stop().await.unwrap();
 }
