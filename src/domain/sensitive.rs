@@ -7,27 +7,32 @@
 //! category and never the secret. (spec: *Ticket comments posted*)
 
 mod allow;
+mod apart;
 mod assignment;
 mod contents;
 mod decode;
 mod in_text;
+mod look;
 mod magic;
 mod names;
 mod plausible;
 mod rules;
 mod scanner;
+mod setting;
 mod shape;
 mod special;
 #[cfg(test)]
 mod tests;
 mod text;
+mod traits;
 mod unpack;
+mod words;
 
 use std::collections::HashSet;
 use std::fmt;
 
 pub use allow::{AllowList, AllowListError};
-use contents::Strength;
+use contents::{Finding, Strength};
 pub use in_text::{MARK, OpenKey, judge_words, line_of, secrets_in, without};
 use rules::Kind;
 use unpack::Budget;
@@ -235,7 +240,7 @@ impl Verdict {
 /// Of what is not text only key material counts: all else comes by chance in so many bytes.
 fn judge_binary(content: &[u8], is_allowed: bool) -> Verdict {
     let found = contents::scan("", content);
-    let key = found.iter().find(|finding| finding.rule.kind.is_key());
+    let key = contents::first(found.iter().filter(|finding| finding.rule.kind.is_key()));
     let what = match (key, magic::key_store(content)) {
         (Some(key), _) => key.rule.what,
         (None, Some(store)) if !is_allowed => store,
@@ -249,30 +254,31 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
     if found.is_empty() {
         return Verdict::Passes;
     }
-    let before = contents::scan(path, &text::decoded(before));
+    let before = text::decoded(before);
+    let before = contents::scan(path, &before);
     let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
     let is_in_tests = names::is_in_tests(path);
-    let mut verdict = Verdict::Passes;
-    for finding in found {
-        let rule = finding.rule;
-        if known.contains(&*finding.secret) || (is_allowed && !rule.kind.is_key()) {
-            continue;
-        }
-        let reason = Reason::Content(rule.category, rule.what);
-        let is_weak = match finding.strength {
-            // Tests are full of what only looks like a secret.
-            Strength::Possible if is_in_tests && rule.kind == Kind::Random => continue,
-            Strength::Possible => true,
-            Strength::Likely => is_in_tests,
-            Strength::Certain => false,
-        };
-        match verdict {
-            _ if !is_weak => return Verdict::Blocks(reason),
-            Verdict::Passes => verdict = Verdict::Warns(reason),
-            _ => {}
-        }
+    let is_new = |finding: &&Finding<'_>| {
+        !known.contains(&*finding.secret) && (!is_allowed || finding.rule.kind.is_key())
+    };
+    let reason = |finding: &Finding<'_>| Reason::Content(finding.rule.category, finding.rule.what);
+    let new = || found.iter().filter(is_new);
+    let blocks = |finding: &&Finding<'_>| match finding.strength {
+        Strength::Possible => false,
+        Strength::Likely => !is_in_tests,
+        Strength::Certain => true,
+    };
+    if let Some(finding) = contents::first(new().filter(blocks)) {
+        return Verdict::Blocks(reason(finding));
     }
-    verdict
+    // Tests are full of what only looks like a secret.
+    let counts = |finding: &&Finding<'_>| {
+        finding.strength > Strength::Possible || !is_in_tests || finding.rule.kind != Kind::Random
+    };
+    match contents::first(new().filter(counts)) {
+        Some(finding) => Verdict::Warns(reason(finding)),
+        None => Verdict::Passes,
+    }
 }
 
 /// Judges where a symbolic link at `path` leads. One that goes up again after a name cannot be judged by

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::plausible;
 use super::shape::{Class, Runs, is_in};
 
 /// How long a name may be?
@@ -167,34 +166,16 @@ fn value(
     (!value.is_empty()).then_some((value, true))
 }
 
-/// Whether an unquoted value is one, and not the name of a variable or a call.
-fn is_plain(text: &[u8], value: &Range<usize>) -> bool {
-    let next = text.get(value.end).copied().unwrap_or(b'\n');
-    let bytes = &text[value.clone()];
-    let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
-    !matches!(next, b'(' | b'[' | b'{' | b'<' | b':')
-        && (digits >= 2 || plausible::is_drawn(bytes))
-        && !bytes.contains(&b'$')
-}
-
 impl Assignment {
     /// The name is that of a secret, not of where it is, how long it is or what it is called.
     pub fn is_secret(&self, text: &[u8]) -> bool {
         is_secret_name(&text[self.name.clone()])
     }
 
-    /// The value is no expression.
-    pub fn is_literal(&self, text: &[u8]) -> bool {
-        self.is_quoted || is_plain(text, &self.value)
-    }
-
-    /// Whether the value counts where no vendor is named: in quotes, or in a file of settings.
-    pub fn is_generic(&self, is_settings: bool, text: &[u8]) -> bool {
-        self.value.len() >= 16
-            && self.value.len() <= 128
-            && (self.is_quoted || is_settings)
-            && self.is_literal(text)
-            && self.is_secret(text)
+    /// What follows an unquoted value does not make it a call or the name of something.
+    pub fn is_plain(&self, text: &[u8]) -> bool {
+        let next = text.get(self.value.end).copied().unwrap_or(b'\n');
+        !matches!(next, b'(' | b'[' | b'{' | b'<' | b':')
     }
 }
 
@@ -274,27 +255,34 @@ fn is_secret_name(name: &[u8]) -> bool {
         b"cache",
         b"partition",
     ];
-    let lower = name.to_ascii_lowercase();
-    let mut end = trimmed(&lower);
+    let mut end = trimmed(name);
     for tail in TAILS {
-        if let Some(rest) = end.strip_suffix(tail) {
-            end = trimmed(rest);
+        if ends_in(end, tail) {
+            end = trimmed(&end[..end.len() - tail.len()]);
         }
     }
     let Some(word) = ENDS
         .iter()
-        .filter(|word| end.ends_with(word))
+        .filter(|word| ends_in(end, word))
         .max_by_key(|word| word.len())
     else {
         return false;
     };
     let head = trimmed(&end[..end.len() - word.len()]);
-    !PUBLIC.iter().any(|word| head.ends_with(word))
+    !PUBLIC.iter().any(|word| ends_in(head, word))
+}
+
+/// Whether a name ends in a word, in either case. Most do not even end in its last letter.
+fn ends_in(name: &[u8], word: &[u8]) -> bool {
+    let last = |text: &[u8]| text.last().map(u8::to_ascii_lowercase);
+    last(name) == last(word)
+        && name.len() >= word.len()
+        && name[name.len() - word.len()..].eq_ignore_ascii_case(word)
 }
 
 fn trimmed(mut name: &[u8]) -> &[u8] {
     while let [rest @ .., last] = name
-        && !last.is_ascii_lowercase()
+        && !last.is_ascii_alphabetic()
     {
         name = rest;
     }

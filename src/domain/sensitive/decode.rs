@@ -32,6 +32,21 @@ impl View {
         &self.text
     }
 
+    /// Whether a place stands in the text that the view was made of letter for letter, with a byte on
+    /// either side that it ends at: it was read there.
+    pub fn is_verbatim(&self, place: Range<usize>) -> bool {
+        let at = self
+            .pieces
+            .partition_point(|(start, _)| *start <= place.start);
+        // Pieces that were copied and escapes take turns.
+        let is_copied = !self.is_packed && at % 2 == 1;
+        is_copied
+            && self
+                .pieces
+                .get(at)
+                .is_none_or(|(next, _)| *next > place.end)
+    }
+
     /// Places of keys in binary.
     pub fn keys(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.keys.iter().cloned()

@@ -6,64 +6,23 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::LazyLock;
-
-use regex::bytes::Regex;
 
 use super::contents::{self, Strength};
 use super::rules::Kind;
+use super::special::{self, Frame};
 use super::{Reason, text};
 
 /// What stands where a secret stood.
 pub const MARK: &str = "[redacted]";
 
-/// Credentials by prefix, and of looser shape than a file would be blocked for. One expression each:
-/// a search for any of them would look for the end of one to the end of the text, and would do so
-/// again after each other match.
-const LOOSE: [&str; 11] = [
-    r"\bgh[opsur]_[A-Za-z0-9._-]{20,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{20,}",
-    r"\blin_(?:api|oauth|wh)_[A-Za-z0-9_]{16,}",
-    r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bxox[a-z]-[A-Za-z0-9-]{10,}",
-    r"\bATATT[A-Za-z0-9_=-]{20,}",
-    r"\bAIza[A-Za-z0-9_-]{35}",
-    r"\b(?:FlyV1 )?fm[12][a-z]?_[A-Za-z0-9+/=_-]{20,}",
-    r"https://hooks\.slack(?:-gov)?\.com/[A-Za-z0-9/_-]+",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}",
-];
-
-/// A password in a URL, whatever its host is. Its scheme stays visible.
-const URL: &str = r#"\b[a-z][a-z0-9+.-]*://[^\s/@:"]*:[^\s/@"]+@"#;
-
-const KEY_BEGINS: &str =
-    r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[23]: ";
-const KEY_ENDS: &str = r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----";
+/// Shorter texts hold no secret.
+const SHORTEST: usize = 6;
 
 /// Longest private key, in bytes. A header without an end before that is followed line by line.
 const LONGEST_KEY: usize = 16 << 10;
 
 /// Least length of a run of base64 that is taken for a part of a key.
 const KEY_RUN: usize = 32;
-
-struct Shapes {
-    loose: Vec<Regex>,
-    url: Regex,
-    key_begins: Regex,
-    key_ends: Regex,
-}
-
-#[expect(clippy::unwrap_used, reason = "the patterns are constants and tested")]
-static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let compiled = |pattern: &str| Regex::new(&format!("(?-u:{pattern})")).unwrap();
-    Shapes {
-        loose: LOOSE.map(compiled).into(),
-        url: compiled(URL),
-        key_begins: compiled(KEY_BEGINS),
-        key_ends: compiled(KEY_ENDS),
-    }
-});
 
 /// Finds the secrets of a text, in order and without overlap.
 pub fn secrets_in(text: &str) -> Vec<Range<usize>> {
@@ -91,9 +50,15 @@ pub fn without(text: &str, ranges: &[Range<usize>]) -> String {
 /// Judges a name or the target of a symbolic link as a content: whole, and each of its parts.
 pub fn judge_words(words: &str) -> Option<Reason> {
     let parts = std::iter::once(words).chain(words.split('/'));
-    let mut found = parts.flat_map(|part| contents::scan("", part.as_bytes()));
-    let blocking = found.find(|finding| finding.strength != Strength::Possible)?;
-    Some(Reason::Content(blocking.rule.category, blocking.rule.what))
+    let mut firsts = parts.filter_map(|part| {
+        let found = contents::scan("", part.as_bytes());
+        let blocks = found
+            .iter()
+            .filter(|finding| finding.strength != Strength::Possible);
+        contents::first(blocks).map(|finding| finding.rule)
+    });
+    let rule = firsts.next()?;
+    Some(Reason::Content(rule.category, rule.what))
 }
 
 /// The line of the first secret that a file is judged by, counted from 1. None of a reason that no
@@ -103,13 +68,14 @@ pub fn line_of(path: &str, before: &[u8], after: &[u8], reason: &Reason) -> Opti
         return None;
     };
     let (before, after) = (text::decoded(before), text::decoded(after));
-    let known: HashSet<Vec<u8>> = contents::scan(path, &before)
-        .into_iter()
-        .map(|finding| finding.secret)
-        .collect();
-    let found = contents::scan(path, &after).into_iter();
-    let mut of_rule = found.filter(|finding| finding.rule.what == *what);
-    let finding = of_rule.find(|finding| !known.contains(&finding.secret))?;
+    let before = contents::scan(path, &before);
+    let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
+    let found = contents::scan(path, &after);
+    let finding = contents::first(
+        found
+            .iter()
+            .filter(|finding| finding.rule.what == *what && !known.contains(&*finding.secret)),
+    )?;
     let newlines = after[..finding.range.start]
         .iter()
         .filter(|byte| **byte == b'\n');
@@ -117,48 +83,64 @@ pub fn line_of(path: &str, before: &[u8], after: &[u8], reason: &Reason) -> Opti
 }
 
 fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
-    let shapes = &*SHAPES;
-    let mut found = Vec::new();
-    for finding in contents::scan("", text) {
-        match finding.strength {
-            // Only warned about in files.
-            Strength::Possible => {}
+    if text.len() < SHORTEST {
+        return Vec::new();
+    }
+    let (findings, mut found) = contents::scan_prose(text);
+    // What is possible is only warned about in files. All that stands in one stretch of base64 has
+    // the same range, which is read once.
+    let mut ranges: Vec<(bool, usize, usize)> = findings
+        .iter()
+        .filter(|finding| finding.strength != Strength::Possible)
+        .map(|finding| {
+            (
+                finding.rule.kind == Kind::Armor,
+                finding.range.start,
+                finding.range.end,
+            )
+        })
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    for (is_armor, start, end) in ranges {
+        if is_armor {
             // Followed below, run by run: what the rule takes in may hold the quotes of JSON.
-            _ if finding.rule.kind == Kind::Armor => {
-                key_runs(text, finding.range, &mut found);
-            }
-            _ => found.push(within_quotes(text, finding.range)),
+            key_runs(text, start..end, &mut found);
+        } else {
+            found.push(within_quotes(text, start..end));
         }
     }
-    for shape in &shapes.loose {
-        found.extend(shape.find_iter(text).map(|found| found.range()));
+    for range in &mut found {
+        // The scheme of a URL stays visible.
+        range.start += if text[range.clone()].starts_with(b"://") {
+            3
+        } else {
+            0
+        };
     }
-    found.extend(shapes.url.find_iter(text).map(|url| {
-        let scheme = url.as_bytes().windows(3).position(|three| three == b"://");
-        url.start() + scheme.map_or(0, |at| at + 3)..url.end()
-    }));
     keys(text, &mut found);
     merged(text, found)
 }
 
 /// Private keys from their first line to their last; of one without a last line, what follows.
 fn keys(text: &[u8], found: &mut Vec<Range<usize>>) {
-    let shapes = &*SHAPES;
-    let mut ends = shapes.key_ends.find_iter(text).peekable();
+    let frames = special::key_frames(text);
+    let mut ends = frames.iter().filter(|frame| !frame.begins).peekable();
     let mut done = 0;
-    for begin in shapes.key_begins.find_iter(text) {
-        if begin.start() < done {
+    for begin in frames.iter().filter(|frame| frame.begins) {
+        let Range { start, end } = begin.range;
+        if start < done {
             continue;
         }
-        while ends.next_if(|end| end.start() < begin.end()).is_some() {}
-        let limit = begin.start() + LONGEST_KEY;
-        done = match ends.peek().filter(|end| end.start() < limit) {
-            Some(end) => {
-                found.push(begin.start()..end.end());
-                end.end()
+        while ends.next_if(|last| last.range.start < end).is_some() {}
+        let limit = start + LONGEST_KEY;
+        done = match ends.peek().filter(|last| last.range.start < limit) {
+            Some(last) => {
+                found.push(start..last.range.end);
+                last.range.end
             }
             None => {
-                let rest = begin.end()..limit.min(text.len());
+                let rest = end..limit.min(text.len());
                 let next = text[rest.clone()]
                     .windows(5)
                     .position(|five| five == b"-----");
@@ -236,14 +218,13 @@ pub struct OpenKey {
 impl OpenKey {
     /// Whether the next line is a part of a key that began before.
     pub fn continues(&mut self, line: &str) -> bool {
-        let (shapes, bytes) = (&*SHAPES, line.as_bytes());
+        let bytes = line.as_bytes();
         let is_part = self.left > 0 && is_key_line(bytes);
         self.left = self.left.saturating_sub(bytes.len() + 1);
-        let last = |shape: &Regex| shape.find_iter(bytes).last().map(|found| found.start());
-        match (last(&shapes.key_begins), last(&shapes.key_ends)) {
-            (Some(begin), end) if end.is_none_or(|end| end < begin) => self.left = LONGEST_KEY,
-            (_, Some(_)) => self.left = 0,
-            (_, None) => {}
+        match special::key_frames(bytes).last() {
+            Some(Frame { begins: true, .. }) => self.left = LONGEST_KEY,
+            Some(_) => self.left = 0,
+            None => {}
         }
         is_part
     }

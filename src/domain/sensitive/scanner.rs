@@ -4,16 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
-
 use super::rules::{self, KINDS, Kind, Rule};
 use super::shape::Shape;
+use super::words::Words;
 
-/// What a keyword is for.
+/// What a keyword is for, beside formats.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role {
-    /// Part of a format.
-    Shape { rule: usize, shape: usize },
     /// A vendor's name.
     Vendor(usize),
     /// A rule with a matcher of its own.
@@ -22,13 +19,22 @@ pub(super) enum Role {
     Telling,
     /// A part of a connection string.
     Connection,
+    /// A format that only texts for people are cleaned of.
+    Loose(usize),
+}
+
+/// A word that rules look for.
+#[derive(Debug, Default)]
+pub(super) struct Keyword {
+    /// Formats that it is a part of: the rule and the format.
+    pub shapes: Vec<(usize, usize)>,
+    pub roles: Vec<Role>,
 }
 
 /// Rules and keywords, ready for use.
 pub(super) struct Scanner {
-    pub automaton: AhoCorasick,
-    /// For each keyword what it is for.
-    pub roles: Vec<Vec<Role>>,
+    words: Words,
+    keywords: Vec<Keyword>,
     #[cfg(test)]
     pub texts: Vec<Vec<u8>>,
     pub rules: Vec<&'static Rule>,
@@ -55,6 +61,33 @@ const TELLING: [&str; 12] = [
     "service_role",
 ];
 
+/// Credentials of looser shape than a file would be blocked for, which are hidden from people.
+const LOOSE: [&str; 23] = [
+    "gho_{dot:20-}",
+    "ghp_{dot:20-}",
+    "ghs_{dot:20-}",
+    "ghu_{dot:20-}",
+    "ghr_{dot:20-}",
+    "github_pat_{word:20-}",
+    "lin_api_{word:16-}",
+    "lin_oauth_{word:16-}",
+    "lin_wh_{word:16-}",
+    "sk-{url:20-}",
+    "AKIA{upper:16}",
+    "ASIA{upper:16}",
+    "xox{lower:1}-{slack:10-}",
+    "ATATT{tail:20-}",
+    "AIza{url:35-}",
+    "fm1_{tail:20-}",
+    "fm2_{tail:20-}",
+    "fm1{lower:1}_{tail:20-}",
+    "fm2{lower:1}_{tail:20-}",
+    "https://hooks.slack.com/{path:1-}",
+    "https://hooks.slack-gov.com/{path:1-}",
+    "eyJ{url:8-}.{url:4-}.{url:4-}",
+    "://{user:0-}:{password:1-}@",
+];
+
 const CONNECTION: [&str; 12] = [
     "server=",
     "data source=",
@@ -77,14 +110,14 @@ const CONNECTION: [&str; 12] = [
 pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
     let rules: Vec<&'static Rule> = rules::all().map(|(_, rule)| rule).collect();
     let (mut shapes, mut owned) = (Vec::new(), Vec::new());
-    let mut keywords: Vec<(Vec<u8>, Role)> = Vec::new();
+    let mut keywords = Keywords::default();
     for (index, rule) in rules.iter().enumerate() {
         let first = shapes.len();
         shapes.extend(rule.shapes.iter().map(|shape| Shape::parse(shape).unwrap()));
         owned.push(first..shapes.len());
         if rule.kind.is_format() {
             for (shape, read) in shapes.iter().enumerate().skip(first) {
-                keywords.push((read.keyword().to_vec(), Role::Shape { rule: index, shape }));
+                keywords.of(read.keyword()).shapes.push((index, shape));
             }
         }
         let role = match rule.kind {
@@ -92,41 +125,29 @@ pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
             Kind::Url | Kind::WebUrl | Kind::Connection | Kind::Random => continue,
             _ => Role::Special(index),
         };
-        keywords.extend(
-            rule.names
-                .iter()
-                .map(|name| (name.as_bytes().to_vec(), role)),
+        keywords.add(rule.names, role);
+    }
+    for notation in LOOSE {
+        keywords.add(
+            &[Shape::parse(notation).unwrap().keyword()],
+            Role::Loose(shapes.len()),
         );
+        shapes.push(Shape::parse(notation).unwrap());
     }
     let url = rules.iter().position(|rule| rule.kind == Kind::Url);
-    keywords.push((b"://".to_vec(), Role::Special(url.unwrap())));
-    keywords.extend(TELLING.map(|word| (word.as_bytes().to_vec(), Role::Telling)));
-    keywords.extend(CONNECTION.map(|word| (word.as_bytes().to_vec(), Role::Connection)));
+    keywords.add(&["://"], Role::Special(url.unwrap()));
+    keywords.add(&TELLING, Role::Telling);
+    keywords.add(&CONNECTION, Role::Connection);
 
     let mut firsts = [rules.len() - 1; KINDS];
     for (order, rule) in rules.iter().enumerate().rev() {
         firsts[rule.kind as usize] = order;
     }
-    let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
-    let (mut texts, mut roles): (Vec<Vec<u8>>, Vec<Vec<Role>>) = (Vec::new(), Vec::new());
-    for (mut text, role) in keywords {
-        text.make_ascii_lowercase();
-        let at = *known.entry(text.clone()).or_insert_with(|| {
-            texts.push(text);
-            roles.push(Vec::new());
-            texts.len() - 1
-        });
-        roles[at].push(role);
-    }
     Scanner {
-        automaton: AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(&texts)
-            .unwrap(),
-        roles,
+        words: Words::new(&keywords.texts),
+        keywords: keywords.read,
         #[cfg(test)]
-        texts,
+        texts: keywords.texts,
         rules,
         shapes,
         owned,
@@ -134,7 +155,39 @@ pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
     }
 });
 
+/// Keywords, each of them once.
+#[derive(Default)]
+struct Keywords {
+    texts: Vec<Vec<u8>>,
+    read: Vec<Keyword>,
+    known: HashMap<Vec<u8>, usize>,
+}
+
+impl Keywords {
+    fn of(&mut self, text: &[u8]) -> &mut Keyword {
+        let text = text.to_ascii_lowercase();
+        let at = *self.known.entry(text.clone()).or_insert_with(|| {
+            self.texts.push(text);
+            self.read.push(Keyword::default());
+            self.read.len() - 1
+        });
+        &mut self.read[at]
+    }
+
+    fn add(&mut self, texts: &[impl AsRef<[u8]>], role: Role) {
+        for text in texts {
+            self.of(text.as_ref()).roles.push(role);
+        }
+    }
+}
+
 impl Scanner {
+    /// Calls back for every keyword in a text, with its place.
+    pub fn read(&self, text: &[u8], mut found: impl FnMut(&Keyword, Range<usize>)) {
+        self.words
+            .read(text, |word, place| found(&self.keywords[word], place));
+    }
+
     /// The place in the order of the first rule of a kind.
     pub fn first(&self, kind: Kind) -> usize {
         self.firsts[kind as usize]

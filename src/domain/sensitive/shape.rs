@@ -51,11 +51,13 @@ pub(super) enum Class {
     Authority,
     /// What stands between the lines of a key.
     KeyBody,
-    /// Everything up to the end of the line.
-    Line,
+    /// The name of a user in a URL.
+    User,
+    /// A password in a URL.
+    Password,
 }
 
-const CLASSES: usize = 25;
+const CLASSES: usize = 26;
 
 /// For each byte the classes it belongs to, one bit each.
 const MEMBERS: [u32; 256] = {
@@ -130,17 +132,27 @@ const fn classes_of(byte: u8) -> u32 {
                 || matches!(byte, b'=' | b' ' | b'\t' | b'\r' | b'\n' | b'\\' | b',')
                 || is_quote,
         )
-        | bit(Class::Line, byte != b'\n')
+        | bit(
+            Class::User,
+            !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b'@' | b'"' | b':'),
+        )
+        | bit(
+            Class::Password,
+            !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b'@' | b'"'),
+        )
 }
 
 pub(super) fn is_in(class: Class, byte: u8) -> bool {
     MEMBERS[usize::from(byte)] >> class as u32 & 1 == 1
 }
 
-/// The ends of the runs that were read last, one for each class.
+/// How many runs of one class are remembered: those of a token do not displace each other.
+const KNOWN: usize = 4;
+
+/// The runs that were read last, for each class those at the same place in a format.
 pub(super) struct Runs<'t> {
     text: &'t [u8],
-    known: [(usize, usize); CLASSES],
+    known: [[(usize, usize); KNOWN]; CLASSES],
     #[cfg(test)]
     pub steps: usize,
 }
@@ -149,7 +161,7 @@ impl<'t> Runs<'t> {
     pub fn new(text: &'t [u8]) -> Self {
         Self {
             text,
-            known: [(0, 0); CLASSES],
+            known: [[(0, 0); KNOWN]; CLASSES],
             #[cfg(test)]
             steps: 0,
         }
@@ -157,20 +169,39 @@ impl<'t> Runs<'t> {
 
     /// How many characters of the class follow at a place, counted to one more than `most`.
     pub fn ahead(&mut self, class: Class, at: usize, most: usize) -> usize {
-        let (start, end) = self.known[class as usize];
+        self.ahead_at(0, class, at, most)
+    }
+
+    /// The same for a piece of a format.
+    fn ahead_at(&mut self, piece: usize, class: Class, at: usize, most: usize) -> usize {
+        // Literals stand between runs.
+        let piece = piece / 2 % KNOWN;
+        let (start, end) = self.known[class as usize][piece];
         let (start, mut end) = if (start..=end).contains(&at) {
             (start, end)
         } else {
             (at, at)
         };
-        let limit = at.saturating_add(most + 1).min(self.text.len());
+        let limit = at
+            .saturating_add(most)
+            .saturating_add(1)
+            .min(self.text.len());
         let known = end;
         while end < limit && is_in(class, self.text[end]) {
             end += 1;
         }
         self.count(end + 1 - known.min(end));
-        self.known[class as usize] = (start, end);
+        self.known[class as usize][piece] = (start, end);
         end.min(limit).saturating_sub(at)
+    }
+
+    /// The classes that the characters at a place have in common, one bit each.
+    pub fn common(&self, at: usize) -> u32 {
+        let ahead = self.text.get(at..at + LEAD);
+        ahead.map_or(0, |ahead| {
+            let classes = ahead.iter().map(|byte| MEMBERS[usize::from(*byte)]);
+            classes.fold(u32::MAX, |common, classes| common & classes)
+        })
     }
 
     /// How many characters of the class stand before a place, counted to one more than `most`.
@@ -206,7 +237,12 @@ pub(super) struct Shape {
     pieces: Vec<Piece>,
     /// The piece whose place is known when matching begins.
     anchor: usize,
+    /// The class of the run behind that piece, where it is long; none is zero.
+    lead: u32,
 }
+
+/// How many characters behind a keyword are looked at before anything else.
+const LEAD: usize = 8;
 
 impl Shape {
     /// Reads the notation; nothing where it is wrong, which a test looks for.
@@ -232,7 +268,21 @@ impl Shape {
             Piece::Literal(_) => 0,
             Piece::Run { .. } => (0..pieces.len()).max_by_key(|at| length(&pieces[*at]))?,
         };
-        Some(Shape { pieces, anchor })
+        let lead = match pieces.get(anchor + 1) {
+            Some(Piece::Run { class, least, .. }) if *least >= LEAD => 1 << *class as u32,
+            _ => 0,
+        };
+        Some(Shape {
+            pieces,
+            anchor,
+            lead,
+        })
+    }
+
+    /// Whether the token can be one, by the classes that the characters behind its keyword have in
+    /// common.
+    pub fn can_follow(&self, common: u32) -> bool {
+        self.lead == 0 || self.lead & common != 0
     }
 
     /// The literal that gives the format away: the first piece, or the longest literal after a run.
@@ -253,7 +303,7 @@ impl Shape {
         let mut end = at;
         let last = self.pieces.len() - 1;
         for (number, piece) in self.pieces.iter().enumerate().skip(self.anchor) {
-            end = piece.after(runs, end, number == last)?;
+            end = piece.after(runs, end, number, last)?;
         }
         let mut start = at;
         for piece in self.pieces[..self.anchor].iter().rev() {
@@ -267,7 +317,7 @@ impl Shape {
         let mut end = at;
         let last = self.pieces.len() - 1;
         for (number, piece) in self.pieces.iter().enumerate() {
-            end = piece.after(runs, end, number == last)?;
+            end = piece.after(runs, end, number, last)?;
         }
         Some(at..end)
     }
@@ -275,12 +325,13 @@ impl Shape {
 
 impl Piece {
     /// The end of the piece that begins at a place. The last one goes on for as long as its run does.
-    fn after(&self, runs: &mut Runs<'_>, at: usize, is_last: bool) -> Option<usize> {
+    fn after(&self, runs: &mut Runs<'_>, at: usize, number: usize, last: usize) -> Option<usize> {
         match self {
             Piece::Literal(text) => runs.text[at..].starts_with(text).then(|| at + text.len()),
             Piece::Run { class, least, most } => {
-                let count = runs.ahead(*class, at, *most);
-                (count >= *least && (count <= *most || !is_last)).then(|| at + count.min(*most))
+                let count = runs.ahead_at(number, *class, at, *most);
+                (count >= *least && (count <= *most || number < last))
+                    .then(|| at + count.min(*most))
             }
         }
     }
@@ -323,8 +374,14 @@ fn runs_of(run: &str) -> Option<Vec<Piece>> {
         "slack" => Class::Slack,
         "path" => Class::Path,
         "query" => Class::Query,
+        "user" => Class::User,
+        "password" => Class::Password,
         _ => return None,
     };
-    let (least, most) = (least.parse().ok()?, most.parse().ok()?);
+    let least = least.parse().ok()?;
+    let most = match most {
+        "" => usize::MAX,
+        most => most.parse().ok()?,
+    };
     Some(vec![Piece::Run { class, least, most }])
 }

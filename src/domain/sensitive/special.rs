@@ -11,30 +11,65 @@ use super::contents::Strength;
 use super::plausible;
 use super::rules::{self, Kind, Rule};
 use super::shape::{Class, Runs};
+use super::traits::Traits;
+use super::words::Words;
 
 type Found = Option<(Range<usize>, Strength)>;
 
 /// The longest key that is looked at.
 const LONGEST_KEY: usize = 16_384;
 
-/// A private key in armour, with its header. Key material must follow: code that parses keys holds the
-/// bare header.
-pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
-    let head = &text[keyword.start.saturating_sub(48)..keyword.start];
-    let begin = find_last(head, b"-----BEGIN ").or_else(|| find_last(head, b"---- BEGIN "))?;
-    let kind = &head[begin + 11..];
-    if !kind
-        .iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b" _-".contains(byte))
-    {
-        return None;
-    }
+/// The first or the last line of a private key.
+pub(super) struct Frame {
+    pub range: Range<usize>,
+    pub begins: bool,
+}
+
+/// All lines that private keys begin and end with.
+pub(super) fn key_frames(text: &[u8]) -> Vec<Frame> {
+    static KEYWORDS: LazyLock<Words> =
+        LazyLock::new(|| Words::new(&["PRIVATE KEY", "PuTTY-User-Key-File-"]));
+    let mut frames = Vec::new();
+    KEYWORDS.read(text, |word, place| match word {
+        0 => frames.extend(frame(text, &place)),
+        _ if matches!(&text[place.end..], [b'2' | b'3', b':', b' ', ..]) => frames.push(Frame {
+            range: place.start..place.end + 3,
+            begins: true,
+        }),
+        _ => {}
+    });
+    frames
+}
+
+/// The line of armour around its keyword.
+fn frame(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
+    const LONGEST: usize = 48;
+    let head = &text[keyword.start.saturating_sub(LONGEST)..keyword.start];
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b" _-".contains(byte);
+    let line = head.iter().rposition(|byte| !is_part(byte));
+    let line = &head[line.map_or(0, |before| before + 1)..];
+    let dashes = line.windows(4).rposition(|four| four == b"----")?;
+    let label = &line[dashes + 4..];
+    let label = label.strip_prefix(b" ").unwrap_or(label);
+    let begins = label.starts_with(b"BEGIN ");
     let rest = &text[keyword.end..];
     let rest = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
     let rest = rest
         .strip_prefix(b"-----")
         .or(rest.strip_prefix(b" ----"))?;
-    let start = text.len() - rest.len();
+    let fifth = usize::from(line[..dashes].ends_with(b"-"));
+    (begins || label.starts_with(b"END ")).then(|| Frame {
+        range: keyword.start - (line.len() - dashes) - fifth..text.len() - rest.len(),
+        begins,
+    })
+}
+
+/// A private key in armour, with its header. Key material must follow: code that parses keys holds the
+/// bare header.
+pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
+    let frame = frame(text, keyword).filter(|frame| frame.begins)?;
+    let rest = &text[frame.range.end..];
+    let start = frame.range.end;
     let body = start + preamble(rest);
     let length = runs
         .ahead(Class::KeyBody, body, LONGEST_KEY)
@@ -45,12 +80,8 @@ pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) ->
         .take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
         .count();
     let shown = &material[..first.min(64)];
-    (first >= 24 && !plausible::is_no_key(shown)).then(|| {
-        (
-            keyword.start - (head.len() - begin)..body + length,
-            Strength::Certain,
-        )
-    })
+    (first >= 24 && !plausible::is_no_key(shown))
+        .then(|| (frame.range.start..body + length, Strength::Certain))
 }
 
 /// How much stands between a header and the key: line ends in any spelling, quotes, comments and the
@@ -211,7 +242,7 @@ pub(super) fn header(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -
         let place = keyword.end..keyword.end + length;
         let is_one = (24..=LONGEST).contains(&length)
             && !text[place.clone()].starts_with(b"eyJ")
-            && plausible::is_credential(&text[place.clone()]);
+            && Traits::of(&text[place.clone()]).is_credential();
         let strength = if is_one && is_header() {
             Strength::Likely
         } else {

@@ -1,0 +1,385 @@
+//! One pass over a text: what follows each keyword.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::assignment::{self, Assignment};
+use super::contents::{Finding, Strength};
+use super::decode::View;
+use super::rules::Kind;
+use super::scanner::{Keyword, Role, SCANNER};
+use super::setting::Setting;
+use super::shape::{Class, Runs, Shape};
+use super::traits::Traits;
+use super::{apart, plausible, special};
+
+/// The shortest secret that only its vendor's name gives away.
+const SHORTEST: usize = 14;
+
+/// How far after a vendor's name its secret may begin?
+const NEAR: usize = 96;
+
+/// Which rules a text is read by.
+#[derive(Clone, Copy)]
+pub(super) enum Reading<'v> {
+    /// All that files are judged by.
+    File,
+    /// The same of what was decoded: nothing random counts.
+    Decoded(&'v View),
+    /// Looser formats as well.
+    Prose,
+}
+
+/// How far before a token what may escape its first letter begins, or what says that a signed token
+/// is a secret.
+const BEFORE: usize = 8;
+const BEFORE_SIGNED: usize = 80;
+
+/// What is remembered of the keywords before.
+pub(super) struct Look<'t> {
+    path: &'t str,
+    text: &'t [u8],
+    reading: Reading<'t>,
+    pub runs: Runs<'t>,
+    /// Names of vendors that are near, in the order of the text, each with its rule.
+    vendors: VecDeque<(usize, Range<usize>)>,
+    /// The name that was read last: where it ends, and what it is set to.
+    last: Option<(usize, Option<Setting<'t>>)>,
+    /// The file holds settings, where values need no quotes.
+    is_settings: bool,
+    /// Where the last candidates of rules ended, for those that end behind the keyword.
+    ends: Vec<(usize, usize)>,
+    /// How far the arguments of commands were read, by the length of the command's name.
+    argued: [usize; 16],
+    telling_end: usize,
+    connection_end: usize,
+    /// Up to where the host of the connection string is known, and whether others reach it; none is
+    /// one that they do not.
+    host: (usize, Option<bool>),
+    pub found: Vec<Finding<'t>>,
+    /// What has a looser format.
+    pub loose: Vec<Range<usize>>,
+}
+
+impl<'t> Look<'t> {
+    /// Reads a text.
+    pub fn over(path: &'t str, text: &'t [u8], reading: Reading<'t>) -> Self {
+        let mut look = Look {
+            path,
+            text,
+            reading,
+            runs: Runs::new(text),
+            vendors: VecDeque::new(),
+            last: None,
+            is_settings: assignment::is_settings(path),
+            ends: Vec::new(),
+            argued: [0; 16],
+            telling_end: 0,
+            connection_end: 0,
+            host: (0, None),
+            found: Vec::new(),
+            loose: Vec::new(),
+        };
+        SCANNER.read(text, |keyword, place| look.keyword(keyword, place));
+        look
+    }
+
+    fn keyword(&mut self, keyword: &Keyword, place: Range<usize>) {
+        if !keyword.shapes.is_empty() {
+            let common = self.runs.common(place.end);
+            for (rule, shape) in &keyword.shapes {
+                let shape = &SCANNER.shapes[*shape];
+                if shape.can_follow(common) {
+                    self.shape(*rule, shape, place.start);
+                }
+            }
+        }
+        for role in &keyword.roles {
+            match *role {
+                Role::Vendor(rule) => self.vendor(rule, place.clone()),
+                Role::Special(rule) => self.special(rule, place.clone()),
+                Role::Telling => self.telling(place.end),
+                Role::Connection => self.connection_end = place.end,
+                Role::Loose(shape) if matches!(self.reading, Reading::Prose) => {
+                    self.loose(&SCANNER.shapes[shape], place.start);
+                }
+                Role::Loose(_) => {}
+            }
+        }
+    }
+
+    fn push(&mut self, order: usize, place: Range<usize>, strength: Strength) {
+        self.found.push(Finding {
+            rule: SCANNER.rules[order],
+            secret: Cow::Borrowed(&self.text[place.clone()]),
+            range: place,
+            strength,
+            order,
+        });
+    }
+
+    /// Whether a place of a view was read where it comes from.
+    fn is_known(&self, before: usize, place: &Range<usize>) -> bool {
+        let start = place.start.saturating_sub(before);
+        matches!(self.reading, Reading::Decoded(view) if view.is_verbatim(start..place.end))
+    }
+
+    /// A format around its keyword.
+    fn shape(&mut self, order: usize, shape: &Shape, at: usize) {
+        let rule = SCANNER.rules[order];
+        if shape.begins_with_keyword() && !apart::begins(rule.kind, shape.keyword(), self.text, at)
+        {
+            return;
+        }
+        let Some(place) = shape.around(&mut self.runs, at) else {
+            return;
+        };
+        // Of candidates that end together only the first is one.
+        if self.ends.contains(&(order, place.end))
+            || !apart::stands_apart(rule.kind, shape.keyword(), self.text, &place)
+        {
+            return;
+        }
+        self.ends
+            .retain(|(known, end)| *known != order && *end > at);
+        self.ends.push((order, place.end));
+        let before = if rule.kind == Kind::Jwt {
+            BEFORE_SIGNED
+        } else {
+            BEFORE
+        };
+        if self.is_known(before, &place) {
+            return;
+        }
+        let token = &self.text[place.clone()];
+        let strength = match rule.kind {
+            Kind::PrivateKey => Strength::Certain,
+            Kind::Jwt if plausible::is_sample_jwt(token) => return,
+            Kind::Jwt if self.telling_end + 64 >= place.start && self.telling_end > 0 => {
+                Strength::Likely
+            }
+            Kind::Jwt => Strength::Possible,
+            _ if Traits::of(token).is_filler() => return,
+            Kind::Trial => Strength::Possible,
+            Kind::MaybePublic if special::is_web_config(self.text, &place) => Strength::Possible,
+            _ => Strength::Certain,
+        };
+        self.push(order, place, strength);
+    }
+
+    /// A looser format, where a word begins or behind the scheme of a URL.
+    fn loose(&mut self, shape: &Shape, at: usize) {
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let follows_word = self.text[..at].last().is_some_and(is_word);
+        if follows_word == is_word(&self.text[at]) {
+            return;
+        }
+        let place = shape.around(&mut self.runs, at);
+        let known = self.loose.last().map(|last| last.end);
+        let place = place.filter(|place| known != Some(place.end));
+        self.loose.extend(place);
+    }
+
+    fn vendor(&mut self, order: usize, name: Range<usize>) {
+        if !assignment::is_word(self.text, &name) {
+            return;
+        }
+        while self
+            .vendors
+            .front()
+            .is_some_and(|(_, known)| known.end + NEAR < name.start)
+        {
+            self.vendors.pop_front();
+        }
+        self.vendors.push_back((order, name.clone()));
+        // `key_of_vendor = …`: the telling word came before.
+        let end = name.end
+            + self
+                .runs
+                .ahead(Class::Name, name.end, assignment::LONGEST_NAME);
+        if let Some((known, Some(setting))) = self
+            .last
+            .take_if(|(known, read)| *known == end && read.is_some())
+        {
+            if let Some(strength) = self.under_vendor(&setting, order, &name) {
+                self.push(order, setting.assignment.value.clone(), strength);
+            }
+            self.last = Some((known, Some(setting)));
+        }
+    }
+
+    /// A word that says that a secret follows; each name is read once.
+    fn telling(&mut self, word_end: usize) {
+        self.telling_end = word_end;
+        let tail = self
+            .runs
+            .ahead(Class::Name, word_end, assignment::LONGEST_NAME);
+        let end = word_end + tail;
+        let is_known = self.last.as_ref().is_some_and(|(known, _)| *known == end);
+        if is_known || tail > assignment::LONGEST_NAME {
+            return;
+        }
+        self.last = None;
+        let read = assignment::read(&mut self.runs, self.text, word_end..end);
+        let setting = read.map(Setting::new);
+        if let Some(setting) = &setting {
+            self.connection(&setting.assignment);
+            if setting.assignment.value.len() >= SHORTEST {
+                self.under_vendors(setting);
+                self.generic(setting);
+            }
+        }
+        self.last = Some((end, setting));
+    }
+
+    /// A value under the names of vendors: the first rule that it fits, of each strength.
+    fn under_vendors(&mut self, setting: &Setting<'t>) {
+        let mut first: [Option<usize>; 2] = [None; 2];
+        for at in 0..self.vendors.len() {
+            let (order, name) = self.vendors[at].clone();
+            if name.end + NEAR < setting.assignment.value.start {
+                continue;
+            }
+            if let Some(strength) = self.under_vendor(setting, order, &name) {
+                let first = &mut first[usize::from(strength == Strength::Certain)];
+                *first = Some(first.map_or(order, |first| first.min(order)));
+            }
+        }
+        for (order, strength) in first.into_iter().zip([Strength::Likely, Strength::Certain]) {
+            if let Some(order) = order {
+                self.push(order, setting.assignment.value.clone(), strength);
+            }
+        }
+    }
+
+    /// How sure it is that a value is a secret of a vendor.
+    fn under_vendor(
+        &mut self,
+        setting: &Setting<'t>,
+        order: usize,
+        name: &Range<usize>,
+    ) -> Option<Strength> {
+        let (rule, text) = (SCANNER.rules[order], self.text);
+        let Range { start, end } = setting.assignment.value;
+        if self.is_known(1, &(name.start.min(setting.assignment.name.start)..end)) {
+            return None;
+        }
+        let shapes = SCANNER.shapes_of(order);
+        let is_inside = rule.kind != Kind::Prefixed || name.end > setting.assignment.name.start;
+        if !is_inside || (rule.kind == Kind::Mixed && !setting.traits(text).is_mixed()) {
+            return None;
+        }
+        if shapes.is_empty() {
+            let is_one = setting.is_secret(text) && setting.is_credential(text);
+            return is_one.then_some(Strength::Likely);
+        }
+        let mut fits = |shape: &Shape| {
+            let found = shape.from(&mut self.runs, start);
+            found.is_some_and(|found| found.end == end)
+        };
+        let is_one = shapes.iter().any(&mut fits) && setting.is_random(text);
+        is_one.then_some(Strength::Certain)
+    }
+
+    /// `Server=…;Password=…`
+    fn connection(&mut self, assignment: &Assignment) {
+        let since = self.connection_end..assignment.name.start;
+        if self.connection_end == 0
+            || since.len() > 300
+            || !special::is_in_connection(self.text, since, assignment)
+        {
+            return;
+        }
+        let at = assignment.name.start;
+        if at >= self.host.0 {
+            self.host = (at + 150, special::connection_host(self.text, assignment));
+        }
+        let value = &self.text[assignment.value.clone()];
+        let separator = self.text[at - 1];
+        if (self.host.1 == Some(true) || (self.host.1 == Some(false) && separator == b';'))
+            && !plausible::is_placeholder(value)
+        {
+            let order = SCANNER.first(Kind::Connection);
+            self.push(order, assignment.value.clone(), Strength::Likely);
+        }
+    }
+
+    fn generic(&mut self, setting: &Setting<'t>) {
+        if !matches!(self.reading, Reading::Decoded(_))
+            && setting.is_generic(self.is_settings, self.text)
+        {
+            let order = SCANNER.first(Kind::Random);
+            self.push(order, setting.assignment.value.clone(), Strength::Possible);
+        }
+    }
+
+    fn special(&mut self, order: usize, keyword: Range<usize>) {
+        let rule = SCANNER.rules[order];
+        let found = match rule.kind {
+            Kind::Armor => special::armor(&mut self.runs, self.text, &keyword),
+            Kind::Url => {
+                let Some((kind, place)) = special::url(&mut self.runs, self.text, &keyword) else {
+                    return;
+                };
+                return self.push(SCANNER.first(kind), place, Strength::Likely);
+            }
+            Kind::Header => special::header(&mut self.runs, self.text, &keyword),
+            Kind::Argument => {
+                let argued = &mut self.argued[keyword.len().min(15)];
+                if keyword.start < *argued {
+                    return;
+                }
+                let line = special::command_line(self.text, &keyword);
+                *argued = line.end;
+                special::argument(self.text, &keyword, line)
+            }
+            Kind::WebKey | Kind::Setting => self.setting(order, &keyword),
+            _ => None,
+        };
+        if let Some((place, strength)) = found {
+            self.push(order, place, strength);
+        }
+    }
+
+    /// What a name is set to in the files that a rule asks for.
+    fn setting(
+        &mut self,
+        order: usize,
+        keyword: &Range<usize>,
+    ) -> Option<(Range<usize>, Strength)> {
+        let rule = SCANNER.rules[order];
+        if !(rule.files.is_empty() || rule.files.iter().any(|end| self.path.ends_with(end))) {
+            return None;
+        }
+        let read = assignment::read(&mut self.runs, self.text, keyword.end..keyword.end)?;
+        let value = &self.text[read.value.clone()];
+        let shapes = SCANNER.shapes_of(order);
+        let mut fits = |shape: &Shape| {
+            let found = shape.from(&mut self.runs, read.value.start);
+            found.is_some_and(|found| found.end == read.value.end)
+        };
+        if !(shapes.is_empty() || shapes.iter().any(&mut fits)) {
+            return None;
+        }
+        match rule.kind {
+            Kind::WebKey
+                if special::is_web_key(self.text, &read.value)
+                    && !Traits::of(value).is_filler() =>
+            {
+                Some((read.value, Strength::Certain))
+            }
+            Kind::Setting if shapes.is_empty() => {
+                let is_one = value.len() >= 4 && !plausible::is_placeholder(value);
+                is_one.then_some((read.value, Strength::Likely))
+            }
+            Kind::Setting if rule.names == ["private_key_id"] => {
+                (!Traits::of(value).is_filler()).then_some((read.value, Strength::Certain))
+            }
+            Kind::Setting => Traits::of(value)
+                .is_random()
+                .then_some((read.value, Strength::Likely)),
+            _ => None,
+        }
+    }
+}

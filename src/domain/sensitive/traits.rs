@@ -1,0 +1,267 @@
+//! What one reading of a text shows: which characters it has, how they change, and which words.
+
+use std::cell::OnceCell;
+use std::sync::LazyLock;
+
+use super::words::Words;
+
+/// A set of bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Set([u64; 4]);
+
+impl Set {
+    pub const fn of(bytes: &[u8]) -> Set {
+        let mut set = Set([0; 4]);
+        let mut at = 0;
+        while at < bytes.len() {
+            set.add(bytes[at]);
+            at += 1;
+        }
+        set
+    }
+
+    const fn add(&mut self, byte: u8) {
+        self.0[(byte >> 6) as usize] |= 1 << (byte & 63);
+    }
+
+    pub const fn with(self, other: Set) -> Set {
+        let (a, b) = (self.0, other.0);
+        Set([a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
+    }
+
+    pub fn meets(self, other: Set) -> bool {
+        self.0
+            .iter()
+            .zip(other.0)
+            .any(|(one, other)| one & other != 0)
+    }
+
+    pub fn is_within(self, other: Set) -> bool {
+        self.0
+            .iter()
+            .zip(other.0)
+            .all(|(one, other)| one & !other == 0)
+    }
+
+    pub fn len(self) -> usize {
+        self.0.iter().map(|part| part.count_ones() as usize).sum()
+    }
+
+    /// The set in small letters.
+    fn lowercase(self) -> Set {
+        const CAPITALS: u64 = CAPITAL.0[1];
+        let [first, letters, third, last] = self.0;
+        let small = letters & !CAPITALS | (letters & CAPITALS) << 32;
+        Set([first, small, third, last])
+    }
+}
+
+pub(super) const DIGIT: Set = Set::of(b"0123456789");
+pub(super) const SMALL: Set = Set::of(b"abcdefghijklmnopqrstuvwxyz");
+pub(super) const CAPITAL: Set = Set::of(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+pub(super) const LETTER: Set = SMALL.with(CAPITAL);
+pub(super) const ALNUM: Set = LETTER.with(DIGIT);
+
+/// What is compared of a byte.
+#[derive(Debug, Clone, Copy)]
+struct Letter {
+    /// The same in small letters.
+    small: u16,
+    /// What comes next in the alphabet; no byte where nothing does.
+    next: u16,
+    /// Whether it is a digit, a small letter, a capital or else.
+    kind: u8,
+}
+
+const LETTERS: [Letter; 256] = {
+    let mut letters = [Letter {
+        small: 0,
+        next: 0,
+        kind: 3,
+    }; 256];
+    let mut at = 0;
+    while at < 256 {
+        let byte = at as u8;
+        let small = byte.to_ascii_lowercase() as u16;
+        letters[at] = Letter {
+            small,
+            next: if byte.is_ascii_alphanumeric() {
+                small + 1
+            } else {
+                u16::MAX
+            },
+            kind: match byte {
+                b'0'..=b'9' => 0,
+                b'a'..=b'z' => 1,
+                b'A'..=b'Z' => 2,
+                _ => 3,
+            },
+        };
+        at += 1;
+    }
+    letters
+};
+
+/// What manuals and tests write into a token. None of these is likely in a random one.
+const TELLING: [&str; 19] = [
+    "example",
+    "xxxx",
+    "****",
+    "....",
+    "placeholder",
+    "your_",
+    "your-",
+    "yourtoken",
+    "yourkey",
+    "changeme",
+    "change-me",
+    "change_me",
+    "redacted",
+    "insert",
+    "replace",
+    "dummy",
+    "notreal",
+    "fake_",
+    "fake-",
+];
+
+/// The same for passwords, of which one may hold more.
+const PLACEHOLDERS: [&str; 5] = ["your", "example", "xxxx", "....", "placeholder"];
+
+static WORDS: LazyLock<Words> =
+    LazyLock::new(|| Words::new(&[TELLING.as_slice(), PLACEHOLDERS.as_slice()].concat()));
+
+/// What a text shows.
+#[derive(Debug, Clone)]
+pub(super) struct Traits<'t> {
+    pub text: &'t [u8],
+    /// The bytes that it is made of.
+    pub bytes: Set,
+    order: OnceCell<Order>,
+    words: OnceCell<Found>,
+}
+
+/// What the order of the characters shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Order {
+    /// How often digits, small letters, capitals and all else take turns.
+    pub changes: usize,
+    /// The longest stretch of one character, in either case.
+    pub same: usize,
+    /// The longest stretch in which each letter or digit is followed by the next of the alphabet.
+    pub rising: usize,
+}
+
+/// Which words stand in a text.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    telling: bool,
+    placeholder: bool,
+}
+
+impl<'t> Traits<'t> {
+    pub fn of(text: &'t [u8]) -> Self {
+        let mut bytes = Set::default();
+        for byte in text {
+            bytes.add(*byte);
+        }
+        Traits {
+            text,
+            bytes,
+            order: OnceCell::new(),
+            words: OnceCell::new(),
+        }
+    }
+
+    pub fn order(&self) -> &Order {
+        self.order.get_or_init(|| {
+            let mut order = Order::default();
+            let Some((first, rest)) = self.text.split_first() else {
+                return order;
+            };
+            let (mut same, mut rising) = (1, 1);
+            let mut previous = LETTERS[usize::from(*first)];
+            (order.same, order.rising) = (1, 1);
+            for byte in rest {
+                let letter = LETTERS[usize::from(*byte)];
+                order.changes += usize::from(letter.kind != previous.kind);
+                same = if letter.small == previous.small {
+                    same + 1
+                } else {
+                    1
+                };
+                rising = if letter.small == previous.next {
+                    rising + 1
+                } else {
+                    1
+                };
+                order.same = order.same.max(same);
+                order.rising = order.rising.max(rising);
+                previous = letter;
+            }
+            order
+        })
+    }
+
+    fn words(&self) -> Found {
+        *self.words.get_or_init(|| {
+            let mut found = Found::default();
+            WORDS.read(self.text, |word, _| match word < TELLING.len() {
+                true => found.telling = true,
+                false => found.placeholder = true,
+            });
+            found
+        })
+    }
+
+    /// It holds a word of manuals.
+    pub fn is_telling(&self) -> bool {
+        self.words().telling
+    }
+
+    /// It holds a word that stands for a password.
+    pub fn stands_for_one(&self) -> bool {
+        self.words().placeholder
+    }
+
+    /// How many different characters it has.
+    pub fn different(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The same without a difference between capitals and small letters.
+    pub fn different_letters(&self) -> usize {
+        self.bytes.lowercase().len()
+    }
+
+    /// How many digits it has.
+    pub fn digits(&self) -> usize {
+        self.text
+            .iter()
+            .filter(|byte| byte.is_ascii_digit())
+            .count()
+    }
+
+    /// Shannon entropy, in bits a byte.
+    pub fn entropy(&self) -> f64 {
+        let mut counts = [0_u16; 256];
+        let mut sum = 0.0;
+        for byte in self.text {
+            let count = &mut counts[usize::from(*byte)];
+            sum += STEPS[usize::from(*count).min(LONGEST - 1)];
+            *count = count.saturating_add(1);
+        }
+        let length = self.text.len() as f64;
+        length.log2() - sum / length
+    }
+}
+
+/// The longest text whose entropy is exact.
+const LONGEST: usize = 1 << 11;
+
+/// By how much `count * log2(count)` grows with each more.
+static STEPS: LazyLock<Vec<f64>> = LazyLock::new(|| {
+    let product = |count: usize| count as f64 * (count.max(1) as f64).log2();
+    let step = |count| product(count + 1) - product(count);
+    (0..LONGEST).map(step).collect()
+});

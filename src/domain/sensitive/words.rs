@@ -1,0 +1,58 @@
+//! An automaton of words, read one byte after the other.
+
+use std::ops::Range;
+
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::dfa::DFA;
+use aho_corasick::{Anchored, PatternID};
+
+/// Finds every occurrence of every word, in either case, overlapping ones too.
+pub(super) struct Words {
+    automaton: DFA,
+    start: StateID,
+}
+
+impl Words {
+    #[expect(clippy::unwrap_used, reason = "the words are constants")]
+    pub fn new(words: &[impl AsRef<[u8]>]) -> Words {
+        let mut builder = DFA::builder();
+        builder.ascii_case_insensitive(true).prefilter(false);
+        let automaton = builder.build(words).unwrap();
+        let start = automaton.start_state(Anchored::No).unwrap();
+        Words { automaton, start }
+    }
+
+    /// Calls back for every word in a text, with its number and its place.
+    pub fn read(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
+        let mut state = self.start;
+        for (at, byte) in text.iter().enumerate() {
+            state = self.next(state, *byte);
+            for word in self.ends_at(state) {
+                found(word, at + 1 - self.length(word)..at + 1);
+            }
+        }
+    }
+
+    /// The state before the first byte.
+    pub fn start(&self) -> StateID {
+        self.start
+    }
+
+    pub fn next(&self, state: StateID, byte: u8) -> StateID {
+        self.automaton.next_state(Anchored::No, state, byte)
+    }
+
+    /// The numbers of the words that end at a state.
+    pub fn ends_at(&self, state: StateID) -> impl Iterator<Item = usize> + '_ {
+        let count = match self.automaton.is_special(state) && self.automaton.is_match(state) {
+            true => self.automaton.match_len(state),
+            false => 0,
+        };
+        (0..count).map(move |at| self.automaton.match_pattern(state, at).as_usize())
+    }
+
+    /// The length of a word.
+    pub fn length(&self, word: usize) -> usize {
+        self.automaton.pattern_len(PatternID::must(word))
+    }
+}
