@@ -70,7 +70,6 @@ pub fn prepare(
     let run = Run {
         repo: environment.repo.clone(),
         api_url: environment.api_url.clone(),
-        proxies: environment.proxies.clone(),
         base_branch: environment.base_branch.clone(),
         run_url: environment.run_url.clone(),
         git: Git {

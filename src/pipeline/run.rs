@@ -28,14 +28,13 @@ use crate::domain::secret::Secret;
 use crate::domain::sensitive::Hit;
 use crate::domain::time::Timestamp;
 use crate::scm::{Credentials, GitHub};
-use crate::wire::{Client, Proxies, Redactor};
+use crate::wire::Redactor;
 
 /// Everything a step needs.
 pub struct Run {
     pub config: RunConfig,
     pub repo: Repo,
     pub api_url: String,
-    pub proxies: Proxies,
     pub base_branch: String,
     pub run_url: Option<String>,
     pub folders: Folders,
@@ -354,8 +353,11 @@ impl Run {
             .clone()
             .ok_or_else(|| Failure::other("the run was given no access to its repository"))?;
         let known = self.secrets.iter().chain([&token]).map(Secret::expose);
-        let client = Client::through(&self.proxies, "github", Redactor::new(known))
-            .map_err(Failure::other)?;
+        // Made anew, it would believe certificates that the agent has replaced.
+        let client = self
+            .access
+            .client
+            .for_vendor("github", Redactor::new(known));
         Ok(GitHub::new(
             client,
             &self.api_url,

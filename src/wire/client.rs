@@ -200,6 +200,21 @@ impl Client {
         })
     }
 
+    /// The client of another vendor, with limits and secrets of its own, on the same connections: the
+    /// certificates are those that were read when this one was made.
+    #[must_use]
+    pub fn for_vendor(&self, vendor: &'static str, redactor: Redactor) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                vendor,
+                http: self.inner.http.clone(),
+                total_timeout: self.inner.total_timeout,
+                gate: Gate::default(),
+                redactor,
+            }),
+        }
+    }
+
     pub fn vendor(&self) -> &'static str {
         self.inner.vendor
     }

@@ -209,9 +209,13 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
         &["config/sources.rs", "pipeline/environment.rs"],
     ),
     ("begin_write", &["store/"]),
-    ("StatusCode::BAD_REQUEST", &["http/error.rs"]),
+    // The relay answers git, and not those who use the API.
+    (
+        "StatusCode::BAD_REQUEST",
+        &["http/error.rs", "wire/relay.rs"],
+    ),
     ("StatusCode::CONFLICT", &["http/error.rs"]),
-    ("StatusCode::FORBIDDEN", &["http/error.rs"]),
+    ("StatusCode::FORBIDDEN", &["http/error.rs", "wire/relay.rs"]),
     ("StatusCode::INTERNAL_SERVER_ERROR", &["http/error.rs"]),
     (".move_marker(", &["flow/act.rs", "ticketing/"]),
     (".cancel_run(", &["flow/act.rs"]),
@@ -226,6 +230,8 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
     (".create_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
     (".update_pull(", &["flow/act.rs", "scm/", "pipeline/"]),
     ("chat.post(", &["flow/act.rs"]),
+    // A run reads certificates before its agent could replace them, and never again.
+    ("Client::through(", &["app/", "app.rs", "pipeline/start.rs"]),
 ];
 
 #[test]

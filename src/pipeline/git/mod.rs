@@ -353,6 +353,7 @@ fn hardened(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>)
         dir: dir.to_owned(),
         env: env
             .with("GIT_CONFIG_NOSYSTEM", "1")
+            .with("GIT_ATTR_NOSYSTEM", "1")
             .with("GIT_CONFIG_GLOBAL", "/dev/null")
             .with("GIT_TERMINAL_PROMPT", "0")
             .with("GIT_LFS_SKIP_SMUDGE", "1")

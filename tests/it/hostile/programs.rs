@@ -225,10 +225,12 @@ impl Witness {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_beside_the_run_finds_no_token_in_any_process() {
     let (world, _) = hostile_world().await;
-    world.script(
-        "ENG-1",
-        Script::new().pass([Step::write("feature.txt", "done\n")]),
-    );
+    let steps = [
+        Step::write("feature.txt", "done\n"),
+        // So large that git first asks whether it may push at all, and then sends it in pieces.
+        Step::run("head -c 3000000 /dev/urandom >large.bin"),
+    ];
+    world.script("ENG-1", Script::new().pass(steps));
     let witness = Witness::start();
     world.flag("ENG-1", "Add the feature");
     let job = world.ended("ENG-1").await;
@@ -236,6 +238,8 @@ async fn a_process_beside_the_run_finds_no_token_in_any_process() {
     assert_eq!(job.state, JobState::Completed, "{}", log(&world));
     assert!(handed_out(&world) >= 2, "for the clone and for the push");
     assert_eq!(stolen(&world, &seen), [""; 0]);
+    let large = world.repo().file_at(&job.branch, "large.bin");
+    assert!(large.is_some_and(|large| large.len() >= 3_000_000));
     world.end().await;
 }
 
@@ -258,7 +262,9 @@ fn is_root() -> bool {
 }
 
 /// Lets the run work as a user who owns its folders and the first folder of its path.
-fn as_a_user(world: &World) -> String {
+fn as_a_user(world: &World, traps: &Traps) -> String {
+    let marks = traps.mark("git").parent().unwrap().to_owned();
+    std::fs::set_permissions(marks, PermissionsExt::from_mode(0o777)).unwrap();
     if !is_root() {
         return ":".to_owned();
     }
@@ -274,9 +280,7 @@ fn as_a_user(world: &World) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_write_the_first_folder_of_the_path_gains_nothing_by_it() {
     let (world, traps) = hostile_world().await;
-    wrap(&world, &as_a_user(&world));
-    let marks = traps.mark("git").parent().unwrap().to_owned();
-    std::fs::set_permissions(&marks, PermissionsExt::from_mode(0o777)).unwrap();
+    wrap(&world, &as_a_user(&world, &traps));
     let mut steps = vec![Step::write("feature.txt", "done\n")];
     for name in PLANTED {
         let source = traps.path(&format!("impostors/{name}"));
@@ -331,7 +335,7 @@ async fn a_run_whose_only_git_belongs_to_its_user_ends_before_it_asks_for_a_toke
     plant(&planted, &impostor(&traps, "git"));
     let hidden =
         format!("for git in $({SYSTEM} which -a git); do mount --bind /dev/null \"$git\"; done");
-    let user = as_a_user(&world);
+    let user = as_a_user(&world, &traps);
     wrap(
         &world,
         &format!("{user}; exec unshare --mount sh -c '{hidden}; exec \"$@\"' sh \"$@\""),
