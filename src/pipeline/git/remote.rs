@@ -155,8 +155,12 @@ impl Git {
         args: &[&str],
     ) -> Result<String, GitError> {
         let key = random_word();
+        let pair = token.map(|token| {
+            let pair = format!("x-access-token:{}", token.expose());
+            BASE64.encode(pair.as_bytes())
+        });
         let relay = self
-            .relay(token, allowed, &key)
+            .relay(pair.as_deref(), allowed, &key)
             .await
             .map_err(|cause| GitError::Files { action, cause })?;
         let url = relay.as_ref().map_or(self.url.as_str(), |relay| &relay.url);
@@ -169,11 +173,14 @@ impl Git {
                 .with("GIT_CONFIG_KEY_0", format!("http.{url}.extraHeader"))
                 .with("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {key}"));
         }
+        // A host could repeat what it was given.
+        let hidden = token.map(Secret::expose).into_iter().chain(pair.as_deref());
+        let hidden: Vec<&str> = hidden.collect();
         let mut pauses = PAUSES.iter();
         loop {
             let failure = match self.finish(action, &spec).await {
                 Ok(answer) => return Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
-                Err(failure) => with_host(failure, relay.as_ref()),
+                Err(failure) => shown(failure, relay.as_ref(), &hidden),
             };
             match pauses.next().filter(|_| is_passing(&failure)) {
                 Some(pause) => tokio::time::sleep(Duration::from_secs(*pause)).await,
@@ -185,17 +192,14 @@ impl Git {
     /// Opens the relay of one command. None where the repository is a folder.
     async fn relay(
         &self,
-        token: Option<&Secret>,
+        pair: Option<&str>,
         allowed: Allowed,
         key: &str,
     ) -> std::io::Result<Option<Relay>> {
         let Some(client) = &self.host else {
             return Ok(None);
         };
-        let authorization = token.map(|token| {
-            let pair = BASE64.encode(format!("x-access-token:{}", token.expose()).as_bytes());
-            HeaderValue::try_from(format!("Basic {pair}"))
-        });
+        let authorization = pair.map(|pair| HeaderValue::try_from(format!("Basic {pair}")));
         let mut authorization = authorization.transpose().map_err(std::io::Error::other)?;
         if let Some(value) = &mut authorization {
             value.set_sensitive(true);
@@ -215,15 +219,16 @@ fn is_passing(failure: &GitError) -> bool {
     (said.contains(NO_ACCESS) && !refused) || PASSING.iter().any(|words| said.contains(words))
 }
 
-/// The failure with the host's address in its text.
-fn with_host(failure: GitError, relay: Option<&Relay>) -> GitError {
-    match (failure, relay) {
-        (GitError::Failed { action, code, said }, Some(relay)) => GitError::Failed {
-            action,
-            code,
-            said: relay.with_host(&said),
-        },
-        (other, _) => other,
+/// The failure with the host's address in its text, and without what must not be seen.
+fn shown(failure: GitError, relay: Option<&Relay>, hidden: &[&str]) -> GitError {
+    match failure {
+        GitError::Failed { action, code, said } => {
+            let said = relay.map_or(said.clone(), |relay| relay.with_host(&said));
+            let clean = |said: String, secret: &&str| said.replace(secret, "[redacted]");
+            let said = hidden.iter().fold(said, clean);
+            GitError::Failed { action, code, said }
+        }
+        other => other,
     }
 }
 

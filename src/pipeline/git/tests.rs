@@ -4,6 +4,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
+use data_encoding::BASE64;
 use tempfile::TempDir;
 
 use super::remote::Pushed;
@@ -14,6 +15,8 @@ use crate::domain::sensitive::{AllowList, Hit, Reason};
 use crate::pipeline::guard;
 use crate::pipeline::programs::trust::Trust;
 use crate::pipeline::repo_config::RepoConfig;
+use crate::wire::Proxies;
+use crate::wire::test_server::{Reply, TestServer, tls};
 
 /// A host with one repository, and a run's git that has cloned it.
 pub(crate) struct World {
@@ -314,29 +317,52 @@ async fn a_lease_that_does_not_hold_is_a_rejection_and_a_lost_answer_is_found_ag
     assert!(matches!(refused, Pushed::Rejected(_)), "{refused:?}");
 }
 
+/// The host that gets the token repeats it to git, which repeats what hosts say.
 #[tokio::test]
 async fn a_token_is_in_no_argument_no_file_and_no_message() {
+    tls();
     let world = world("echo a > a.txt").await;
     let token = Secret::new("ghs_verysecretvalue0123456789");
-    let mut gone = world.git.clone();
-    gone.url = world
-        .dir
-        .path()
-        .join("gone.git")
-        .to_string_lossy()
-        .into_owned();
-    let error = gone.remote_head(Some(&token), "main").await.unwrap_err();
-    assert!(!error.to_string().contains(token.expose()));
+    let server = TestServer::start(|asked, _| {
+        let header = asked.header("authorization").unwrap_or_default();
+        let decoded = BASE64.decode(header.trim_start_matches("Basic ").as_bytes());
+        let decoded = String::from_utf8(decoded.unwrap_or_default()).unwrap_or_default();
+        let said = format!("no access with {header} or {decoded}");
+        Reply::Say(403, vec![("content-type", "text/plain".into())], said)
+    })
+    .await;
+    let git = Git {
+        host: Some(RelayClient::new(&Proxies::default()).unwrap()),
+        url: format!("{}/o/r.git", server.url),
+        transport: Transport::Web,
+        ..world.git.clone()
+    };
+    let error = git.remote_head(Some(&token), "main").await.unwrap_err();
+    let GitError::Failed {
+        code: 128, said, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    let pair = BASE64.encode(format!("x-access-token:{}", token.expose()).as_bytes());
+    let asked = server.asked();
+    assert_eq!(
+        asked[0].header("authorization"),
+        Some(format!("Basic {pair}").as_str())
+    );
     assert!(
-        matches!(&error, GitError::Failed { code: 128, said, .. } if !said.is_empty()),
-        "{error}"
+        said.contains("no access with Basic [redacted] or x-access-token:[redacted]"),
+        "{said}"
     );
-    world.git.fetch(Some(&token), &["main"]).await.unwrap();
-    let found = shell(
-        world.dir.path(),
-        &format!("grep -rl {} . || true", token.expose()),
+    assert!(
+        said.contains(&format!("unable to access '{}/", git.url)),
+        "{said}"
     );
-    assert_eq!(found, "");
+    for form in [token.expose(), &pair] {
+        assert!(!error.to_string().contains(form), "{error}");
+        let found = shell(world.dir.path(), &format!("grep -rlF {form} . || true"));
+        assert_eq!(found, "");
+    }
 }
 
 #[tokio::test]
@@ -357,6 +383,7 @@ async fn a_child_of_git_sees_the_listed_variables_only() {
         names,
         [
             "GIT_ALLOW_PROTOCOL",
+            "GIT_ATTR_NOSYSTEM",
             "GIT_CONFIG_GLOBAL",
             "GIT_CONFIG_NOSYSTEM",
             "GIT_LFS_SKIP_SMUDGE",
