@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::shape::{Class, Runs, is_in};
+use super::traits::Set;
 
 /// How long a name may be?
 pub(super) const LONGEST_NAME: usize = 64;
@@ -255,27 +256,35 @@ fn is_secret_name(name: &[u8]) -> bool {
         b"cache",
         b"partition",
     ];
+    // Most names do not even end in one of these letters.
+    const LAST: Set = Set::of_ends(&ENDS).with(Set::of_ends(&TAILS));
     let mut end = trimmed(name);
+    if !LAST.has(end.last().map_or(0, u8::to_ascii_lowercase)) {
+        return false;
+    }
     for tail in TAILS {
         if ends_in(end, tail) {
             end = trimmed(&end[..end.len() - tail.len()]);
         }
     }
-    let Some(word) = ENDS
+    let longest = ENDS
         .iter()
         .filter(|word| ends_in(end, word))
-        .max_by_key(|word| word.len())
-    else {
+        .max_by_key(|word| word.len());
+    let Some(word) = longest else {
         return false;
     };
     let head = trimmed(&end[..end.len() - word.len()]);
     !PUBLIC.iter().any(|word| ends_in(head, word))
 }
 
-/// Whether a name ends in a word, in either case. Most do not even end in its last letter.
+/// Whether a name ends in a word, in either case. Most differ in the last letter.
+#[inline(always)]
 fn ends_in(name: &[u8], word: &[u8]) -> bool {
-    let last = |text: &[u8]| text.last().map(u8::to_ascii_lowercase);
-    last(name) == last(word)
+    let (Some(one), Some(other)) = (name.last(), word.last()) else {
+        return false;
+    };
+    (one | 0x20) == *other
         && name.len() >= word.len()
         && name[name.len() - word.len()..].eq_ignore_ascii_case(word)
 }

@@ -32,19 +32,25 @@ impl View {
         &self.text
     }
 
-    /// Whether a place stands in the text that the view was made of letter for letter, with a byte on
-    /// either side that it ends at: it was read there.
-    pub fn is_verbatim(&self, place: Range<usize>) -> bool {
-        let at = self
-            .pieces
-            .partition_point(|(start, _)| *start <= place.start);
-        // Pieces that were copied and escapes take turns.
-        let is_copied = !self.is_packed && at % 2 == 1;
-        is_copied
-            && self
-                .pieces
-                .get(at)
-                .is_none_or(|(next, _)| *next > place.end)
+    /// Where a place stood in the text that the view was made of, if it was copied letter for letter,
+    /// with so many bytes before and one behind it. Places come mostly in order: the search begins at
+    /// the piece of the last one.
+    pub fn copied(&self, before: usize, place: &Range<usize>, last: &mut usize) -> Option<usize> {
+        if self.is_packed {
+            return None;
+        }
+        while *last > 0 && self.pieces[*last].0 > place.start {
+            *last -= 1;
+        }
+        let next = |at: usize| self.pieces.get(at + 1).map(|(start, _)| *start);
+        while next(*last).is_some_and(|start| start <= place.start) {
+            *last += 1;
+        }
+        // What was copied and escapes take turns.
+        let is_copied = last.is_multiple_of(2) && next(*last).is_none_or(|end| end > place.end);
+        let (start, origin) = &self.pieces[*last];
+        let is_inside = is_copied && start + before <= place.start;
+        is_inside.then(|| origin.start + place.start - start)
     }
 
     /// Places of keys in binary.

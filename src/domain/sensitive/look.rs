@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::assignment::{self, Assignment};
 use super::contents::{Finding, Strength};
 use super::decode::View;
-use super::rules::Kind;
+use super::rules::{self, Kind};
 use super::scanner::{Keyword, Role, SCANNER};
 use super::setting::Setting;
 use super::shape::{Class, Runs, Shape};
@@ -18,7 +18,7 @@ use super::{apart, plausible, special};
 const SHORTEST: usize = 14;
 
 /// How far after a vendor's name its secret may begin?
-const NEAR: usize = 96;
+pub(super) const NEAR: usize = 96;
 
 /// Which rules a text is read by.
 #[derive(Clone, Copy)]
@@ -36,14 +36,25 @@ pub(super) enum Reading<'v> {
 const BEFORE: usize = 8;
 const BEFORE_SIGNED: usize = 80;
 
+/// A vendor's name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Vendor {
+    order: usize,
+    pub end: usize,
+    /// Where it ends in the text that a view was made of.
+    pub copied: Option<usize>,
+}
+
 /// What is remembered of the keywords before.
 pub(super) struct Look<'t> {
     path: &'t str,
     text: &'t [u8],
     reading: Reading<'t>,
     pub runs: Runs<'t>,
+    /// The piece of a view that was asked for last.
+    piece: usize,
     /// Names of vendors that are near, in the order of the text, each with its rule.
-    vendors: VecDeque<(usize, Range<usize>)>,
+    vendors: VecDeque<Vendor>,
     /// The name that was read last: where it ends, and what it is set to.
     last: Option<(usize, Option<Setting<'t>>)>,
     /// The file holds settings, where values need no quotes.
@@ -70,6 +81,7 @@ impl<'t> Look<'t> {
             text,
             reading,
             runs: Runs::new(text),
+            piece: 0,
             vendors: VecDeque::new(),
             last: None,
             is_settings: assignment::is_settings(path),
@@ -119,10 +131,12 @@ impl<'t> Look<'t> {
         });
     }
 
-    /// Whether a place of a view was read where it comes from.
-    fn is_known(&self, before: usize, place: &Range<usize>) -> bool {
-        let start = place.start.saturating_sub(before);
-        matches!(self.reading, Reading::Decoded(view) if view.is_verbatim(start..place.end))
+    /// Where a place of a view stands in the text that the view was made of, where it was read as well.
+    fn copied(&mut self, before: usize, place: &Range<usize>) -> Option<usize> {
+        match self.reading {
+            Reading::Decoded(view) => view.copied(before, place, &mut self.piece),
+            Reading::File | Reading::Prose => None,
+        }
     }
 
     /// A format around its keyword.
@@ -149,7 +163,7 @@ impl<'t> Look<'t> {
         } else {
             BEFORE
         };
-        if self.is_known(before, &place) {
+        if self.copied(before, &place).is_some() {
             return;
         }
         let token = &self.text[place.clone()];
@@ -188,24 +202,33 @@ impl<'t> Look<'t> {
         while self
             .vendors
             .front()
-            .is_some_and(|(_, known)| known.end + NEAR < name.start)
+            .is_some_and(|known| known.end + NEAR < name.start)
         {
             self.vendors.pop_front();
         }
-        self.vendors.push_back((order, name.clone()));
+        let copied = self.copied(1, &name).map(|start| start + name.len());
+        let vendor = Vendor {
+            order,
+            end: name.end,
+            copied,
+        };
+        self.vendors.push_back(vendor);
         // `key_of_vendor = …`: the telling word came before.
         let end = name.end
             + self
                 .runs
                 .ahead(Class::Name, name.end, assignment::LONGEST_NAME);
-        if let Some((known, Some(setting))) = self
-            .last
-            .take_if(|(known, read)| *known == end && read.is_some())
-        {
-            if let Some(strength) = self.under_vendor(&setting, order, &name) {
+        let is_last = |(known, read): &mut (usize, Option<Setting<'t>>)| {
+            *known == end
+                && read
+                    .as_ref()
+                    .is_some_and(|read| !read.is_known_with(vendor))
+        };
+        if let Some((end, Some(setting))) = self.last.take_if(is_last) {
+            if let Some(strength) = self.under_vendor(&setting, vendor) {
                 self.push(order, setting.assignment.value.clone(), strength);
             }
-            self.last = Some((known, Some(setting)));
+            self.last = Some((end, Some(setting)));
         }
     }
 
@@ -222,7 +245,10 @@ impl<'t> Look<'t> {
         }
         self.last = None;
         let read = assignment::read(&mut self.runs, self.text, word_end..end);
-        let setting = read.map(Setting::new);
+        let setting = read.map(|read| {
+            let copied = self.copied(1, &(read.name.start..read.value.end));
+            Setting::new(read, copied)
+        });
         if let Some(setting) = &setting {
             self.connection(&setting.assignment);
             if setting.assignment.value.len() >= SHORTEST {
@@ -235,15 +261,26 @@ impl<'t> Look<'t> {
 
     /// A value under the names of vendors: the first rule that it fits, of each strength.
     fn under_vendors(&mut self, setting: &Setting<'t>) {
+        let start = setting.assignment.value.start;
         let mut first: [Option<usize>; 2] = [None; 2];
-        for at in 0..self.vendors.len() {
-            let (order, name) = self.vendors[at].clone();
-            if name.end + NEAR < setting.assignment.value.start {
+        let mut seen = [0_u64; rules::COUNT.div_ceil(64)];
+        // The last mention of each counts.
+        for at in (0..self.vendors.len()).rev() {
+            let vendor = self.vendors[at];
+            if vendor.end + NEAR < start {
+                break;
+            }
+            let (seen, bit) = (&mut seen[vendor.order / 64], 1 << (vendor.order % 64));
+            if *seen & bit != 0 || setting.is_known_with(vendor) {
                 continue;
             }
-            if let Some(strength) = self.under_vendor(setting, order, &name) {
+            *seen |= bit;
+            if !setting.is_credential(self.text) && !setting.is_random(self.text) {
+                return;
+            }
+            if let Some(strength) = self.under_vendor(setting, vendor) {
                 let first = &mut first[usize::from(strength == Strength::Certain)];
-                *first = Some(first.map_or(order, |first| first.min(order)));
+                *first = Some(first.map_or(vendor.order, |first| first.min(vendor.order)));
             }
         }
         for (order, strength) in first.into_iter().zip([Strength::Likely, Strength::Certain]) {
@@ -254,31 +291,20 @@ impl<'t> Look<'t> {
     }
 
     /// How sure it is that a value is a secret of a vendor.
-    fn under_vendor(
-        &mut self,
-        setting: &Setting<'t>,
-        order: usize,
-        name: &Range<usize>,
-    ) -> Option<Strength> {
+    fn under_vendor(&mut self, setting: &Setting<'t>, vendor: Vendor) -> Option<Strength> {
+        let order = vendor.order;
         let (rule, text) = (SCANNER.rules[order], self.text);
-        let Range { start, end } = setting.assignment.value;
-        if self.is_known(1, &(name.start.min(setting.assignment.name.start)..end)) {
-            return None;
-        }
-        let shapes = SCANNER.shapes_of(order);
-        let is_inside = rule.kind != Kind::Prefixed || name.end > setting.assignment.name.start;
+        let is_inside = rule.kind != Kind::Prefixed || vendor.end > setting.assignment.name.start;
         if !is_inside || (rule.kind == Kind::Mixed && !setting.traits(text).is_mixed()) {
             return None;
         }
+        let shapes = SCANNER.shapes_of(order);
         if shapes.is_empty() {
-            let is_one = setting.is_secret(text) && setting.is_credential(text);
-            return is_one.then_some(Strength::Likely);
+            return setting.is_credential(text).then_some(Strength::Likely);
         }
-        let mut fits = |shape: &Shape| {
-            let found = shape.from(&mut self.runs, start);
-            found.is_some_and(|found| found.end == end)
-        };
-        let is_one = shapes.iter().any(&mut fits) && setting.is_random(text);
+        let value = &setting.assignment.value;
+        let mut fits = |shape: &Shape| shape.is_whole(&mut self.runs, value);
+        let is_one = setting.is_random(text) && shapes.iter().any(&mut fits);
         is_one.then_some(Strength::Certain)
     }
 
@@ -355,10 +381,7 @@ impl<'t> Look<'t> {
         let read = assignment::read(&mut self.runs, self.text, keyword.end..keyword.end)?;
         let value = &self.text[read.value.clone()];
         let shapes = SCANNER.shapes_of(order);
-        let mut fits = |shape: &Shape| {
-            let found = shape.from(&mut self.runs, read.value.start);
-            found.is_some_and(|found| found.end == read.value.end)
-        };
+        let mut fits = |shape: &Shape| shape.is_whole(&mut self.runs, &read.value);
         if !(shapes.is_empty() || shapes.iter().any(&mut fits)) {
             return None;
         }

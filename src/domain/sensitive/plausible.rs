@@ -32,14 +32,19 @@ impl Traits<'_> {
         self.bytes.meets(CAPITAL) && self.bytes.meets(SMALL)
     }
 
+    /// The length and the characters of a credential.
+    pub fn is_token(&self) -> bool {
+        const LETTERS: Set = ALNUM.with(Set::of(b"+/=_-.~"));
+        (14..=512).contains(&self.text.len())
+            && self.bytes.is_within(LETTERS)
+            && self.bytes.meets(LETTER)
+    }
+
     /// Whether a value can be a credential that somebody drew: letters and digits without a word in
     /// them, or an identifier of hexadecimal digits.
     pub fn is_credential(&self) -> bool {
-        const LETTERS: Set = ALNUM.with(Set::of(b"+/=_-.~"));
         let length = self.text.len();
-        (14..=512).contains(&length)
-            && self.bytes.is_within(LETTERS)
-            && self.bytes.meets(LETTER)
+        self.is_token()
             && self.order().changes * 5 >= length
             && !self.is_filler()
             && (self.digits() >= 2 || self.is_drawn())
@@ -68,11 +73,6 @@ impl Traits<'_> {
             && !self.is_filler()
             && self.has_entropy(3.6)
             && !self.is_placeholder()
-    }
-
-    fn has_entropy(&self, least: f64) -> bool {
-        const ROUNDING: f64 = 1e-9;
-        self.entropy() >= least - ROUNDING
     }
 
     /// A password that stands for one: a variable, a bracketed word, well-known dummies put together.
@@ -207,6 +207,7 @@ fn is_made_of_dummies(password: &[u8]) -> bool {
     let words = &*WORDS;
     let mut state = words.start();
     // Which prefixes are made of words only? One bit each, of the whole text so far the lowest.
+    const LONGEST: u32 = (1 << 14) - 1;
     let mut reached = 1_u32;
     for letter in password[..end].iter().filter_map(|byte| unleet(*byte)) {
         state = words.next(state, letter);
@@ -214,7 +215,7 @@ fn is_made_of_dummies(password: &[u8]) -> bool {
         for word in words.ends_at(state) {
             reached |= reached >> words.length(word) & 1;
         }
-        if reached == 0 {
+        if reached & LONGEST == 0 {
             return false;
         }
     }

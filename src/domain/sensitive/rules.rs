@@ -143,6 +143,16 @@ pub(super) const TABLES: [&[Rule]; 7] = [
     general::RULES,
 ];
 
+/// How many rules there are.
+pub(super) const COUNT: usize = {
+    let (mut count, mut table) = (0, 0);
+    while table < TABLES.len() {
+        count += TABLES[table].len();
+        table += 1;
+    }
+    count
+};
+
 /// Every rule with its place in the order.
 pub(super) fn all() -> impl Iterator<Item = (usize, &'static Rule)> {
     TABLES.into_iter().flatten().enumerate()

@@ -4,6 +4,8 @@
 //! characters, and the end of a run is remembered, so that overlapping candidates do not read the
 //! same bytes again and again: matching costs the same per keyword whatever surrounds it.
 
+use std::ops::{Range, RangeInclusive};
+
 /// A set of characters that a piece of a token is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
@@ -239,6 +241,8 @@ pub(super) struct Shape {
     anchor: usize,
     /// The class of the run behind that piece, where it is long; none is zero.
     lead: u32,
+    /// How long a token may be.
+    lengths: RangeInclusive<usize>,
 }
 
 /// How many characters behind a keyword are looked at before anything else.
@@ -272,10 +276,20 @@ impl Shape {
             Some(Piece::Run { class, least, .. }) if *least >= LEAD => 1 << *class as u32,
             _ => 0,
         };
+        let lengths = pieces
+            .iter()
+            .fold(0..=0, |sum: RangeInclusive<usize>, piece| {
+                let (least, most) = match piece {
+                    Piece::Literal(text) => (text.len(), text.len()),
+                    Piece::Run { least, most, .. } => (*least, *most),
+                };
+                sum.start() + least..=sum.end().saturating_add(most)
+            });
         Some(Shape {
             pieces,
             anchor,
             lead,
+            lengths,
         })
     }
 
@@ -299,7 +313,7 @@ impl Shape {
     }
 
     /// The token around its keyword, which stands at `at`.
-    pub fn around(&self, runs: &mut Runs<'_>, at: usize) -> Option<std::ops::Range<usize>> {
+    pub fn around(&self, runs: &mut Runs<'_>, at: usize) -> Option<Range<usize>> {
         let mut end = at;
         let last = self.pieces.len() - 1;
         for (number, piece) in self.pieces.iter().enumerate().skip(self.anchor) {
@@ -312,14 +326,19 @@ impl Shape {
         Some(start..end)
     }
 
-    /// The token that begins at a place.
-    pub fn from(&self, runs: &mut Runs<'_>, at: usize) -> Option<std::ops::Range<usize>> {
-        let mut end = at;
-        let last = self.pieces.len() - 1;
-        for (number, piece) in self.pieces.iter().enumerate() {
-            end = piece.after(runs, end, number, last)?;
+    /// Whether the token is all that stands at a place.
+    pub fn is_whole(&self, runs: &mut Runs<'_>, place: &Range<usize>) -> bool {
+        if !self.lengths.contains(&place.len()) {
+            return false;
         }
-        Some(at..end)
+        let mut end = place.start;
+        let last = self.pieces.len() - 1;
+        let ends = self.pieces.iter().enumerate().all(|(number, piece)| {
+            let after = piece.after(runs, end, number, last);
+            end = after.unwrap_or(end);
+            after.is_some()
+        });
+        ends && end == place.end
     }
 }
 

@@ -29,6 +29,20 @@ impl Set {
         Set([a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
     }
 
+    /// The last letters of words.
+    pub const fn of_ends(words: &[&[u8]]) -> Set {
+        let (mut set, mut at) = (Set([0; 4]), 0);
+        while at < words.len() {
+            set.add(words[at][words[at].len() - 1]);
+            at += 1;
+        }
+        set
+    }
+
+    pub fn has(self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
+
     pub fn meets(self, other: Set) -> bool {
         self.0
             .iter()
@@ -144,6 +158,7 @@ pub(super) struct Traits<'t> {
 /// What the order of the characters shows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Order {
+    pub digits: usize,
     /// How often digits, small letters, capitals and all else take turns.
     pub changes: usize,
     /// The longest stretch of one character, in either case.
@@ -161,10 +176,15 @@ struct Found {
 
 impl<'t> Traits<'t> {
     pub fn of(text: &'t [u8]) -> Self {
-        let mut bytes = Set::default();
+        // Four registers: a place in memory would be read again for each byte.
+        let mut bytes = [0; 4];
         for byte in text {
-            bytes.add(*byte);
+            let bit = 1_u64 << (byte & 63);
+            for (part, bits) in bytes.iter_mut().enumerate() {
+                *bits |= bit * u64::from(usize::from(byte >> 6) == part);
+            }
         }
+        let bytes = Set(bytes);
         Traits {
             text,
             bytes,
@@ -182,8 +202,10 @@ impl<'t> Traits<'t> {
             let (mut same, mut rising) = (1, 1);
             let mut previous = LETTERS[usize::from(*first)];
             (order.same, order.rising) = (1, 1);
+            order.digits = usize::from(previous.kind == 0);
             for byte in rest {
                 let letter = LETTERS[usize::from(*byte)];
+                order.digits += usize::from(letter.kind == 0);
                 order.changes += usize::from(letter.kind != previous.kind);
                 same = if letter.small == previous.small {
                     same + 1
@@ -236,32 +258,44 @@ impl<'t> Traits<'t> {
 
     /// How many digits it has.
     pub fn digits(&self) -> usize {
-        self.text
-            .iter()
-            .filter(|byte| byte.is_ascii_digit())
-            .count()
+        self.order().digits
     }
 
-    /// Shannon entropy, in bits a byte.
-    pub fn entropy(&self) -> f64 {
+    /// Whether the Shannon entropy is at least so many bits a byte.
+    pub fn has_entropy(&self, least: f64) -> bool {
         let mut counts = [0_u16; 256];
-        let mut sum = 0.0;
+        let mut sum = 0;
         for byte in self.text {
             let count = &mut counts[usize::from(*byte)];
-            sum += STEPS[usize::from(*count).min(LONGEST - 1)];
+            sum += PRODUCTS.steps[usize::from(*count).min(LONGEST - 1)];
             *count = count.saturating_add(1);
         }
-        let length = self.text.len() as f64;
-        length.log2() - sum / length
+        let length = self.text.len();
+        let whole = PRODUCTS.products.get(length).copied();
+        let rest = whole.unwrap_or_else(|| product(length)) - sum as f64 / UNIT;
+        rest >= (least - 1e-9) * length as f64
     }
 }
 
-/// The longest text whose entropy is exact.
-const LONGEST: usize = 1 << 11;
+/// The longest text for which there is a table.
+const LONGEST: usize = 1 << 10;
 
-/// By how much `count * log2(count)` grows with each more.
-static STEPS: LazyLock<Vec<f64>> = LazyLock::new(|| {
-    let product = |count: usize| count as f64 * (count.max(1) as f64).log2();
-    let step = |count| product(count + 1) - product(count);
-    (0..LONGEST).map(step).collect()
+/// Parts of a bit: whole numbers are added faster.
+const UNIT: f64 = (1_u64 << 40) as f64;
+
+/// `count * log2(count)` for small counts, and by how many parts of a bit it grows with each more.
+struct Products {
+    products: Vec<f64>,
+    steps: Vec<u64>,
+}
+
+static PRODUCTS: LazyLock<Products> = LazyLock::new(|| Products {
+    products: (0..LONGEST).map(product).collect(),
+    steps: (0..LONGEST)
+        .map(|count| ((product(count + 1) - product(count)) * UNIT).round() as u64)
+        .collect(),
 });
+
+fn product(count: usize) -> f64 {
+    count as f64 * (count.max(1) as f64).log2()
+}
