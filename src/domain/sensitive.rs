@@ -8,9 +8,13 @@
 
 mod allow;
 mod apart;
+mod around;
 mod assignment;
+mod chosen;
 mod contents;
 mod decode;
+mod dummies;
+mod hosts;
 mod in_text;
 mod look;
 mod magic;
@@ -18,6 +22,7 @@ mod names;
 mod plausible;
 mod rules;
 mod scanner;
+mod secret_name;
 mod setting;
 mod shape;
 mod special;
@@ -35,6 +40,7 @@ pub use allow::{AllowList, AllowListError};
 use contents::{Finding, Strength};
 pub use in_text::{MARK, OpenKey, judge_words, line_of, secrets_in, without};
 use rules::Kind;
+use traits::Traits;
 use unpack::Budget;
 
 use super::comments::{GUARDRAIL_HEADING, is_visible};
@@ -203,6 +209,9 @@ impl Archive {
         if depth == unpack::DEPTH {
             return Verdict::Warns(TOO_LARGE);
         }
+        if unpack::is_closed(content) && !self.is_allowed && !names::is_in_tests(path) {
+            return Verdict::Warns(TOO_LARGE);
+        }
         let entries = unpack::entries(path, content, &mut self.budget);
         let mut verdict = Verdict::Passes;
         for entry in entries.into_iter().flatten() {
@@ -257,7 +266,7 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
     let before = text::decoded(before);
     let before = contents::scan(path, &before);
     let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
-    let is_in_tests = names::is_in_tests(path);
+    let (is_in_tests, is_in_docs) = (names::is_in_tests(path), names::is_in_docs(path));
     let is_new = |finding: &&Finding<'_>| {
         !known.contains(&*finding.secret) && (!is_allowed || finding.rule.kind.is_key())
     };
@@ -265,6 +274,9 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
     let new = || found.iter().filter(is_new);
     let blocks = |finding: &&Finding<'_>| match finding.strength {
         Strength::Possible => false,
+        Strength::Likely if is_in_docs => {
+            !is_in_tests && !matches!(finding.rule.kind, Kind::Generic | Kind::Setting)
+        }
         Strength::Likely => !is_in_tests,
         Strength::Certain => true,
     };
@@ -272,8 +284,10 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
         return Verdict::Blocks(reason(finding));
     }
     // Tests are full of what only looks like a secret.
-    let counts = |finding: &&Finding<'_>| {
-        finding.strength > Strength::Possible || !is_in_tests || finding.rule.kind != Kind::Random
+    let counts = |finding: &&Finding<'_>| match finding.rule.kind {
+        Kind::Random => !is_in_tests,
+        Kind::Generic => !is_in_tests || Traits::of(&finding.secret).is_surely_drawn(),
+        _ => true,
     };
     match contents::first(new().filter(counts)) {
         Some(finding) => Verdict::Warns(reason(finding)),

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::shape::{Class, Runs, is_in};
-use super::traits::Set;
 
 /// How long a name may be?
 pub(super) const LONGEST_NAME: usize = 64;
@@ -17,8 +16,8 @@ pub(super) struct Assignment {
     pub name: Range<usize>,
     pub value: Range<usize>,
     pub is_quoted: bool,
-    /// What stands between both is `=`.
-    pub is_equation: bool,
+    /// What stands between both; a comma for all that separates the arguments of a call.
+    pub operator: u8,
 }
 
 /// Reads what follows a name, of which the tail is given: `NAME=…`, `"name": "…"`, `name => …`,
@@ -34,7 +33,7 @@ pub(super) fn read(runs: &mut Runs<'_>, text: &[u8], tail: Range<usize>) -> Opti
     let (after, operator) = operator(text, end, is_tag)?;
     let (value, is_quoted) = value(runs, text, after, operator)?;
     Some(Assignment {
-        is_equation: operator == b'=',
+        operator,
         name,
         value,
         is_quoted,
@@ -168,9 +167,9 @@ fn value(
 }
 
 impl Assignment {
-    /// The name is that of a secret, not of where it is, how long it is or what it is called.
-    pub fn is_secret(&self, text: &[u8]) -> bool {
-        is_secret_name(&text[self.name.clone()])
+    /// What stands between name and value is `=`.
+    pub fn is_equation(&self) -> bool {
+        self.operator == b'='
     }
 
     /// What follows an unquoted value does not make it a call or the name of something.
@@ -178,6 +177,79 @@ impl Assignment {
         let next = text.get(self.value.end).copied().unwrap_or(b'\n');
         !matches!(next, b'(' | b'[' | b'{' | b'<' | b':')
     }
+
+    /// Whether a value without quotes ends as one does, and is no call or part of an expression.
+    pub fn ends(&self, text: &[u8]) -> bool {
+        let next = text.get(self.value.end).copied().unwrap_or(b'\n');
+        let value = &text[self.value.clone()];
+        // What `sha256sum` prints.
+        let is_digest =
+            || value.iter().all(u8::is_ascii_hexdigit) && text[self.value.end..].starts_with(b"  ");
+        self.operator != b','
+            && (next.is_ascii_whitespace() || b"\"'`<&;,|\\".contains(&next))
+            && !value.starts_with(b"$")
+            && !is_digest()
+    }
+
+    /// Whether name and value stand as on the lines of settings and commands: `NAME=value`,
+    /// `- name: value`, `ENV NAME value`, `--name value`, `<name>value<`.
+    pub fn is_line(&self, text: &[u8]) -> bool {
+        const LONGEST: usize = 48;
+        const COMMANDS: [&[u8]; 8] = [
+            b"env ",
+            b"arg ",
+            b"set ",
+            b"setx ",
+            b"set -gx ",
+            b"set -x ",
+            b"export ",
+            b"requirepass ",
+        ];
+        const LEADS: [&[u8]; 6] = [b"- ", b"`", b"-e ", b"--env ", b"-passin ", b"-passout "];
+        let before = &text[self.name.start.saturating_sub(LONGEST)..self.name.start];
+        let from = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let lead = before[from..].trim_ascii_start();
+        let name = &text[self.name.clone()];
+        let is_command = COMMANDS.iter().any(|word| lead.eq_ignore_ascii_case(word));
+        let is_led = lead.is_empty() || is_command || LEADS.iter().any(|word| lead.ends_with(word));
+        let is_option = name.starts_with(b"-") || lead.ends_with(b"-");
+        let is_loud = self.is_quoted && name.iter().all(|byte| !byte.is_ascii_lowercase());
+        let is_adjacent = self.value.start <= self.name.end + 2;
+        match self.operator {
+            b'>' => true,
+            b'=' => is_option || is_adjacent || (is_led && self.ends_line(text)),
+            b':' => is_led && self.ends_line(text),
+            b' ' => is_option || is_command || is_loud || name.eq_ignore_ascii_case(b"requirepass"),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing but a comment follows the word that the value is or begins.
+    fn ends_line(&self, text: &[u8]) -> bool {
+        const LONGEST: usize = 64;
+        let rest = &text[self.value.end..text.len().min(self.value.end + LONGEST)];
+        let word = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.len());
+        let line = rest[word..]
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+        line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"#")
+    }
+}
+
+/// Files that hold a program.
+pub(super) fn is_program(path: &str) -> bool {
+    const ENDINGS: [&str; 37] = [
+        "ts", "tsx", "mts", "cts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "py", "pyi", "rb",
+        "go", "rs", "java", "kt", "kts", "scala", "groovy", "clj", "cs", "fs", "vb", "php", "c",
+        "cc", "cpp", "h", "hpp", "m", "swift", "dart", "ex", "exs", "lua", "pl",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.')
+        .is_some_and(|(_, ending)| ENDINGS.contains(&ending))
 }
 
 /// Files that hold settings, where values need no quotes.
@@ -202,100 +274,6 @@ pub(super) fn is_settings(path: &str) -> bool {
         || name.starts_with("dockerfile")
         || name.ends_with("dockerfile")
         || name.starts_with("env.")
-}
-
-/// Whether a name is that of a secret: `API_TOKEN`, `clientSecret`, `password2`, and not
-/// `token_url`, `public_key` or `password_length`.
-fn is_secret_name(name: &[u8]) -> bool {
-    const ENDS: [&[u8]; 22] = [
-        b"key",
-        b"token",
-        b"secret",
-        b"password",
-        b"passwd",
-        b"passwort",
-        b"pwd",
-        b"pass",
-        b"passphrase",
-        b"auth",
-        b"credential",
-        b"credentials",
-        b"creds",
-        b"cred",
-        b"bearer",
-        b"keys",
-        b"tokens",
-        b"secrets",
-        b"pat",
-        b"passcode",
-        b"jwt",
-        b"authorization",
-    ];
-    const TAILS: [&[u8]; 12] = [
-        b"value",
-        b"base",
-        b"prod",
-        b"production",
-        b"live",
-        b"b64",
-        b"base64",
-        b"string",
-        b"raw",
-        b"plain",
-        b"default",
-        b"v2",
-    ];
-    const PUBLIC: [&[u8]; 9] = [
-        b"public",
-        b"publishable",
-        b"pub",
-        b"site",
-        b"sort",
-        b"primary",
-        b"foreign",
-        b"cache",
-        b"partition",
-    ];
-    // Most names do not even end in one of these letters.
-    const LAST: Set = Set::of_ends(&ENDS).with(Set::of_ends(&TAILS));
-    let mut end = trimmed(name);
-    if !LAST.has(end.last().map_or(0, u8::to_ascii_lowercase)) {
-        return false;
-    }
-    for tail in TAILS {
-        if ends_in(end, tail) {
-            end = trimmed(&end[..end.len() - tail.len()]);
-        }
-    }
-    let longest = ENDS
-        .iter()
-        .filter(|word| ends_in(end, word))
-        .max_by_key(|word| word.len());
-    let Some(word) = longest else {
-        return false;
-    };
-    let head = trimmed(&end[..end.len() - word.len()]);
-    !PUBLIC.iter().any(|word| ends_in(head, word))
-}
-
-/// Whether a name ends in a word, in either case. Most differ in the last letter.
-#[inline(always)]
-fn ends_in(name: &[u8], word: &[u8]) -> bool {
-    let (Some(one), Some(other)) = (name.last(), word.last()) else {
-        return false;
-    };
-    (one | 0x20) == *other
-        && name.len() >= word.len()
-        && name[name.len() - word.len()..].eq_ignore_ascii_case(word)
-}
-
-fn trimmed(mut name: &[u8]) -> &[u8] {
-    while let [rest @ .., last] = name
-        && !last.is_ascii_alphabetic()
-    {
-        name = rest;
-    }
-    name
 }
 
 /// Whether a vendor's name is a word of its own: not `box` in `checkbox`.

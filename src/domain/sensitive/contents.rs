@@ -2,8 +2,8 @@
 //!
 //! One pass of a keyword automaton finds where a rule may match at all; what a rule then looks at is
 //! bounded, or remembered from the keyword before. So a file costs the same per byte, whatever it
-//! holds, and no line is too long. A generic "this looks random" never blocks; only formats do, and
-//! random values under a vendor's name.
+//! holds, and no line is too long. In a program a mere "this looks random" never blocks; formats do, random
+//! values under a vendor's name, and what settings call a secret.
 
 use std::borrow::Cow;
 use std::ops::Range;

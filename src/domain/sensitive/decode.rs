@@ -107,7 +107,7 @@ fn rebase(view: &mut View, base: &View) {
 fn plain(text: &[u8]) -> Option<View> {
     let mut view: Option<View> = None;
     let mut copied = 0;
-    for at in memchr::memchr3_iter(b'%', b'\\', 0xe2, text).chain(invisible_others(text)) {
+    for at in candidates(text) {
         if at < copied {
             continue;
         }
@@ -132,10 +132,18 @@ fn plain(text: &[u8]) -> Option<View> {
     Some(view)
 }
 
-/// The soft hyphen and the byte order mark are looked for only where nothing else is: they are rare.
-fn invisible_others(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    let has_others = memchr::memchr3(b'%', b'\\', 0xe2, text).is_none();
-    memchr::memchr2_iter(0xc2, 0xef, if has_others { text } else { &[] })
+/// Where escapes and invisible characters may begin, in order.
+fn candidates(text: &[u8]) -> Box<dyn Iterator<Item = usize> + '_> {
+    if text.is_ascii() {
+        return Box::new(memchr::memchr3_iter(b'%', b'\\', b'&', text));
+    }
+    let begins = |byte: u8| {
+        matches!(
+            byte,
+            b'%' | b'\\' | b'&' | 0xc2 | 0xcd | 0xe1 | 0xe2 | 0xef | 0xf3
+        )
+    };
+    Box::new((0..text.len()).filter(move |at| begins(text[*at])))
 }
 
 /// The letter that an escape stands for, none for an invisible character, and the length of both.
@@ -154,15 +162,46 @@ fn escape(rest: &[u8]) -> Option<(Option<u8>, usize)> {
     match rest {
         [b'%', one, two, ..] => Some((Some(letter(hex(&[*one, *two])?)?), 3)),
         [b'\\', b'x', one, two, ..] => Some((Some(letter(hex(&[*one, *two])?)?), 4)),
+        [b'\\', b'u', b'{', digits @ ..] => {
+            let end = digits.iter().take(7).position(|byte| *byte == b'}')?;
+            match hex(&digits[..end])? {
+                0x200b..=0x200f | 0x2060..=0x2064 | 0xfeff | 0xad => Some((None, end + 4)),
+                code => Some((Some(letter(code)?), end + 4)),
+            }
+        }
         [b'\\', b'u', digits @ ..] if digits.len() >= 4 => match hex(&digits[..4])? {
             0x200b..=0x200f | 0x2060 | 0xfeff | 0xad => Some((None, 6)),
             code => Some((Some(letter(code)?), 6)),
         },
-        // Zero-width space, non-joiner, joiner, marks of direction, word joiner, byte order mark, soft hyphen.
-        [0xe2, 0x80, 0x8b..=0x8f, ..] | [0xe2, 0x81, 0xa0, ..] | [0xef, 0xbb, 0xbf, ..] => {
-            Some((None, 3))
+        [
+            b'\\',
+            one @ b'0'..=b'1',
+            two @ b'0'..=b'7',
+            three @ b'0'..=b'7',
+            ..,
+        ] => {
+            let code = [one, two, three]
+                .iter()
+                .fold(0, |code, digit| code * 8 + u32::from(**digit - b'0'));
+            Some((Some(letter(code)?), 4))
         }
-        [0xc2, 0xad, ..] => Some((None, 2)),
+        [b'&', b'#', digits @ ..] => {
+            let end = digits.iter().take(6).position(|byte| *byte == b';')?;
+            let code = match &digits[..end] {
+                [b'x' | b'X', digits @ ..] => hex(digits)?,
+                digits => std::str::from_utf8(digits).ok()?.parse().ok()?,
+            };
+            Some((Some(letter(code)?), end + 3))
+        }
+        // Zero-width space, non-joiner, joiner, marks of direction, word joiner, signs that nobody sees, byte
+        // order mark, variation selectors, soft hyphen, grapheme joiner, tags.
+        [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
+        | [0xe2, 0x81, 0xa0..=0xaf, ..]
+        | [0xe1, 0xa0, 0x8b..=0x8e, ..]
+        | [0xef, 0xb8, 0x80..=0x8f, ..]
+        | [0xef, 0xbb, 0xbf, ..] => Some((None, 3)),
+        [0xc2, 0xad, ..] | [0xcd, 0x8f, ..] => Some((None, 2)),
+        [0xf3, 0xa0, 0x80..=0x87, _, ..] => Some((None, 4)),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use super::scanner::{Keyword, Role, SCANNER};
 use super::setting::Setting;
 use super::shape::{Class, Runs, Shape};
 use super::traits::Traits;
-use super::{apart, plausible, special};
+use super::{Category, apart, around, plausible, special};
 
 /// The shortest secret that only its vendor's name gives away.
 const SHORTEST: usize = 14;
@@ -31,10 +31,8 @@ pub(super) enum Reading<'v> {
     Prose,
 }
 
-/// How far before a token what may escape its first letter begins, or what says that a signed token
-/// is a secret.
+/// How far before a token what may escape its first letter begins.
 const BEFORE: usize = 8;
-const BEFORE_SIGNED: usize = 80;
 
 /// A vendor's name.
 #[derive(Debug, Clone, Copy)]
@@ -59,11 +57,15 @@ pub(super) struct Look<'t> {
     last: Option<(usize, Option<Setting<'t>>)>,
     /// The file holds settings, where values need no quotes.
     is_settings: bool,
+    /// The file holds a program.
+    is_program: bool,
     /// Where the last candidates of rules ended, for those that end behind the keyword.
     ends: Vec<(usize, usize)>,
     /// How far the arguments of commands were read, by the length of the command's name.
     argued: [usize; 16],
-    telling_end: usize,
+    /// How far JSON web keys and manifests of secrets were read.
+    web_key_end: usize,
+    manifest_end: usize,
     connection_end: usize,
     /// Up to where the host of the connection string is known, and whether others reach it; none is
     /// one that they do not.
@@ -85,9 +87,11 @@ impl<'t> Look<'t> {
             vendors: VecDeque::new(),
             last: None,
             is_settings: assignment::is_settings(path),
+            is_program: assignment::is_program(path),
             ends: Vec::new(),
             argued: [0; 16],
-            telling_end: 0,
+            web_key_end: 0,
+            manifest_end: 0,
             connection_end: 0,
             host: (0, None),
             found: Vec::new(),
@@ -158,22 +162,14 @@ impl<'t> Look<'t> {
         self.ends
             .retain(|(known, end)| *known != order && *end > at);
         self.ends.push((order, place.end));
-        let before = if rule.kind == Kind::Jwt {
-            BEFORE_SIGNED
-        } else {
-            BEFORE
-        };
-        if self.copied(before, &place).is_some() {
+        if self.copied(BEFORE, &place).is_some() {
             return;
         }
         let token = &self.text[place.clone()];
         let strength = match rule.kind {
             Kind::PrivateKey => Strength::Certain,
             Kind::Jwt if plausible::is_sample_jwt(token) => return,
-            Kind::Jwt if self.telling_end + 64 >= place.start && self.telling_end > 0 => {
-                Strength::Likely
-            }
-            Kind::Jwt => Strength::Possible,
+            Kind::Jwt => Strength::Likely,
             _ if Traits::of(token).is_filler() => return,
             Kind::Trial => Strength::Possible,
             Kind::MaybePublic if special::is_web_config(self.text, &place) => Strength::Possible,
@@ -234,7 +230,6 @@ impl<'t> Look<'t> {
 
     /// A word that says that a secret follows; each name is read once.
     fn telling(&mut self, word_end: usize) {
-        self.telling_end = word_end;
         let tail = self
             .runs
             .ahead(Class::Name, word_end, assignment::LONGEST_NAME);
@@ -253,8 +248,8 @@ impl<'t> Look<'t> {
             self.connection(&setting.assignment);
             if setting.assignment.value.len() >= SHORTEST {
                 self.under_vendors(setting);
-                self.generic(setting);
             }
+            self.generic(setting);
         }
         self.last = Some((end, setting));
     }
@@ -305,7 +300,13 @@ impl<'t> Look<'t> {
         let value = &setting.assignment.value;
         let mut fits = |shape: &Shape| shape.is_whole(&mut self.runs, value);
         let is_one = setting.is_random(text) && shapes.iter().any(&mut fits);
-        is_one.then_some(Strength::Certain)
+        // A format of mere letters and digits may be an example's.
+        let is_sure = rule.kind == Kind::Mixed || rule.category == Category::KeysAndCertificates;
+        is_one.then_some(if is_sure {
+            Strength::Certain
+        } else {
+            Strength::Likely
+        })
     }
 
     /// `Server=…;Password=…`
@@ -322,8 +323,8 @@ impl<'t> Look<'t> {
             self.host = (at + 150, special::connection_host(self.text, assignment));
         }
         let value = &self.text[assignment.value.clone()];
-        let separator = self.text[at - 1];
-        if (self.host.1 == Some(true) || (self.host.1 == Some(false) && separator == b';'))
+        let is_sure = self.text[at - 1] == b';' || plausible::is_strong(value);
+        if (self.host.1 == Some(true) || (self.host.1 == Some(false) && is_sure))
             && !plausible::is_placeholder(value)
         {
             let order = SCANNER.first(Kind::Connection);
@@ -332,12 +333,17 @@ impl<'t> Look<'t> {
     }
 
     fn generic(&mut self, setting: &Setting<'t>) {
-        if !matches!(self.reading, Reading::Decoded(_))
-            && setting.is_generic(self.is_settings, self.text)
-        {
-            let order = SCANNER.first(Kind::Random);
-            self.push(order, setting.assignment.value.clone(), Strength::Possible);
-        }
+        let Some(strength) = setting.generic(self.is_settings, self.is_program, self.text) else {
+            return;
+        };
+        let Range { start, end } = setting.assignment.value;
+        let kind = match strength {
+            Strength::Possible if matches!(self.reading, Reading::Decoded(_)) => return,
+            Strength::Possible => Kind::Random,
+            _ if setting.is_copied() => return,
+            _ => Kind::Generic,
+        };
+        self.push(SCANNER.first(kind), start..end, strength);
     }
 
     fn special(&mut self, order: usize, keyword: Range<usize>) {
@@ -345,10 +351,11 @@ impl<'t> Look<'t> {
         let found = match rule.kind {
             Kind::Armor => special::armor(&mut self.runs, self.text, &keyword),
             Kind::Url => {
-                let Some((kind, place)) = special::url(&mut self.runs, self.text, &keyword) else {
-                    return;
-                };
-                return self.push(SCANNER.first(kind), place, Strength::Likely);
+                let found = special::url(&mut self.runs, self.text, &keyword);
+                if let Some((kind, place, strength)) = found {
+                    self.push(SCANNER.first(kind), place, strength);
+                }
+                return;
             }
             Kind::Header => special::header(&mut self.runs, self.text, &keyword),
             Kind::Argument => {
@@ -360,7 +367,20 @@ impl<'t> Look<'t> {
                 *argued = line.end;
                 special::argument(self.text, &keyword, line)
             }
-            Kind::WebKey | Kind::Setting => self.setting(order, &keyword),
+            Kind::WebKey => {
+                let from = self.web_key_end;
+                let (end, place) = around::web_key(&mut self.runs, self.text, &keyword, from);
+                self.web_key_end = end.max(from);
+                place.map(|place| (place, Strength::Certain))
+            }
+            Kind::Manifest => {
+                let from = self.manifest_end;
+                let (end, place) = around::manifest(&mut self.runs, self.text, &keyword, from);
+                self.manifest_end = end;
+                place.map(|place| (place, Strength::Likely))
+            }
+            Kind::Driver => around::driver(self.text, &keyword),
+            Kind::Setting => self.setting(order, &keyword),
             _ => None,
         };
         if let Some((place, strength)) = found {
@@ -386,11 +406,11 @@ impl<'t> Look<'t> {
             return None;
         }
         match rule.kind {
-            Kind::WebKey
-                if special::is_web_key(self.text, &read.value)
-                    && !Traits::of(value).is_filler() =>
-            {
-                Some((read.value, Strength::Certain))
+            Kind::Setting if rule.names == ["identified by"] => (read.is_quoted
+                && plausible::is_strong(value))
+            .then_some((read.value, Strength::Likely)),
+            Kind::Setting if rule.names[0] == "mnemonic" => {
+                plausible::is_mnemonic(value).then_some((read.value, Strength::Likely))
             }
             Kind::Setting if shapes.is_empty() => {
                 let is_one = value.len() >= 4 && !plausible::is_placeholder(value);

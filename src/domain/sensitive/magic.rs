@@ -57,10 +57,22 @@ pub(super) fn begins_as_key(head: &[u8]) -> bool {
 pub(super) fn is_public(content: &[u8]) -> bool {
     match content {
         [0x98 | 0x99 | 0xc6, ..] => true,
-        _ => matches!(
-            inside_sequence(content).and_then(inside_sequence),
-            Some([0xa0, 0x03, 0x02, 0x01, _, ..] | [0x02, 0x01, 0x00, 0x30, ..])
-        ),
+        _ => {
+            matches!(
+                inside_sequence(content).and_then(inside_sequence),
+                Some([0xa0, 0x03, 0x02, 0x01, _, ..] | [0x02, 0x01, 0x00, 0x30, ..])
+            ) || is_public_key(content)
+        }
+    }
+}
+
+/// A public key by itself: its algorithm first, or the modulus of an RSA key.
+fn is_public_key(content: &[u8]) -> bool {
+    match inside_sequence(content) {
+        Some(inside @ [0x30, ..]) => inside_sequence(inside)
+            .is_some_and(|inside| OIDS_OF_KEYS.iter().any(|oid| inside.starts_with(oid))),
+        Some([0x02, 0x81 | 0x82, ..]) => true,
+        _ => false,
     }
 }
 

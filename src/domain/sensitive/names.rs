@@ -12,7 +12,8 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 use super::{Category, magic};
 
 /// Folders whose every file is somebody's secret.
-const FOLDERS: [(&str, Category); 4] = [
+const FOLDERS: [(&str, Category); 5] = [
+    (".envs", Category::EnvironmentAndConfig),
     (".env", Category::EnvironmentAndConfig),
     (".ssh", Category::KeysAndCertificates),
     (".gnupg", Category::KeysAndCertificates),
@@ -53,7 +54,9 @@ pub(super) fn judge(path: &str, content: &[u8]) -> Option<Category> {
     if is_environment(name) || (name == ".envrc" && content.contains(&b'=')) {
         return Some(Category::EnvironmentAndConfig);
     }
-    if is_key(name) && !is_public_armor(content) && !magic::is_public(content) {
+    let is_public =
+        || is_public_armor(content) || magic::is_public(content) || is_public_line(content);
+    if is_key(name) && !is_public() {
         return Some(Category::KeysAndCertificates);
     }
     if is_cloud(path, name) {
@@ -66,6 +69,9 @@ pub(super) fn judge(path: &str, content: &[u8]) -> Option<Category> {
         return Some(Category::TokensAndAuth);
     }
     let in_folder = |(folder, _): &&(&str, Category)| has_folder(path, folder);
+    if ["known_hosts", "authorized_keys"].contains(&name) && is_public_line(content) {
+        return None;
+    }
     FOLDERS
         .iter()
         .find(in_folder)
@@ -104,6 +110,22 @@ pub(super) fn is_in_tests(path: &str) -> bool {
         || [".test.", ".spec.", "_test.", "_tests.", "tests."]
             .iter()
             .any(|mark| name.contains(mark))
+}
+
+/// Where something is explained: the secrets in it mostly are made up.
+pub(super) fn is_in_docs(path: &str) -> bool {
+    const FOLDERS: [&str; 6] = [
+        "doc",
+        "docs",
+        "documentation",
+        "docs_src",
+        "guides",
+        "tutorials",
+    ];
+    path.split('/')
+        .rev()
+        .skip(1)
+        .any(|part| FOLDERS.contains(&part))
 }
 
 /// A file that shows what such a file looks like. Its content is still judged.
@@ -161,8 +183,17 @@ fn original(name: &str) -> &str {
 }
 
 fn is_environment(name: &str) -> bool {
-    const EXACT: [&str; 19] = [
+    const EXACT: [&str; 28] = [
         ".env",
+        "htpasswd",
+        "env.bak",
+        "env.prod",
+        "env.production",
+        "env.staging",
+        "env.local",
+        "env.live",
+        "secrets.prod.yaml",
+        "secrets.prod.yml",
         "secrets.yml",
         "secrets.yaml",
         "secrets.json",
@@ -183,7 +214,8 @@ fn is_environment(name: &str) -> bool {
         "dot_env",
     ];
     EXACT.contains(&name)
-        || [".env.", ".env-", ".env_"].iter().any(|start| name.starts_with(start))
+        || [".env.", ".env-", ".env_", ".env ", "#.env"].iter().any(|start| name.starts_with(start))
+        || name.strip_prefix(".env").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
         || name.ends_with(".htpasswd")
         // The settings of Go's own tools.
         || (name.ends_with(".env") && name != "go.env")
@@ -221,8 +253,35 @@ fn is_key(name: &str) -> bool {
         "_ecdsa_sk",
         "_ed25519_sk",
     ];
-    let is_ssh_key = || !name.contains('.') && KINDS.iter().any(|kind| name.ends_with(kind));
+    const DEFAULTS: [&str; 4] = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"];
+    let is_ssh_key = || {
+        !name.contains('.')
+            && (KINDS.iter().any(|kind| name.ends_with(kind))
+                || DEFAULTS.iter().any(|start| {
+                    name.strip_prefix(start)
+                        .is_some_and(|rest| rest.starts_with(['_', '-', ' ']))
+                }))
+    };
     ENDINGS.iter().any(|ending| name.ends_with(ending)) || is_ssh_key()
+}
+
+/// The lines of public SSH keys and of known hosts.
+fn is_public_line(content: &[u8]) -> bool {
+    let lines = || {
+        content
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::trim_ascii)
+            .filter(|line| !line.is_empty())
+    };
+    let is_public = |line: &[u8]| {
+        line.starts_with(b"#")
+            || line.split(|byte| *byte == b' ').take(3).any(|word| {
+                [&b"ssh-"[..], b"ecdsa-sha2-", b"sk-"]
+                    .iter()
+                    .any(|kind| word.starts_with(kind))
+            })
+    };
+    lines().next().is_some() && lines().all(is_public)
 }
 
 /// Armoured text whose every block is public: certificates, public keys, signatures.
@@ -253,7 +312,9 @@ fn is_public_armor(content: &[u8]) -> bool {
 }
 
 fn is_cloud(path: &str, name: &str) -> bool {
-    const EXACT: [&str; 15] = [
+    const EXACT: [&str; 17] = [
+        "kubeconfig.yaml",
+        "kubeconfig.yml",
         ".s3cfg",
         ".boto",
         "credentials.csv",

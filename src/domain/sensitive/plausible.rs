@@ -1,11 +1,12 @@
 //! Telling a secret from what only stands for one: an example, a placeholder, a variable, a hash.
 
-use std::sync::LazyLock;
+use std::collections::HashSet;
 
 use data_encoding::BASE64URL_NOPAD;
 
+use super::dummies::{holds_variable, is_made_of_dummies};
+pub(super) use super::hosts::{is_local, is_remote};
 use super::traits::{ALNUM, CAPITAL, DIGIT, LETTER, SMALL, Set, Traits};
-use super::words::Words;
 
 /// A run of the alphabet, of digits or of one character that is no coincidence.
 const LONG_RUN: usize = 8;
@@ -49,14 +50,22 @@ impl Traits<'_> {
             && !self.is_filler()
             && (self.digits() >= 2 || self.is_drawn())
             && !is_public(self.text)
+            && !self.is_identifier()
             && self.has_entropy(if length < 20 { 3.0 } else { 3.3 })
             && !self.is_placeholder()
     }
 
     /// Whether letters alone change their case as often as those that a machine drew.
     fn is_drawn(&self) -> bool {
+        const PACKED: Set = Set::of(b"+/");
+        const LETTERS: Set = ALNUM.with(PACKED).with(Set::of(b"-_"));
+        let times = if self.bytes.meets(PACKED) { 2 } else { 3 };
         let length = self.text.len();
-        length >= 20 && self.bytes.is_within(ALNUM) && self.order().changes * 3 >= length
+        length >= 20
+            && self.is_mixed()
+            && self.bytes.is_within(LETTERS)
+            && (self.bytes.is_within(ALNUM) || self.bytes.meets(DIGIT))
+            && self.order().changes * times >= length
     }
 
     /// Whether an unquoted value can be a secret, and is no word of a program.
@@ -77,8 +86,8 @@ impl Traits<'_> {
 
     /// A password that stands for one: a variable, a bracketed word, well-known dummies put together.
     pub fn is_placeholder(&self) -> bool {
-        const VARIABLE: Set = Set::of(b"${}<>%*[]()`");
-        self.bytes.meets(VARIABLE)
+        const VARIABLE: Set = Set::of(b"$%{<[(`*");
+        (self.bytes.meets(VARIABLE) && holds_variable(self.text))
             || self.different_letters() <= 2
             || self.stands_for_one()
             || self.order().rising >= self.text.len().saturating_sub(2).max(4)
@@ -103,7 +112,7 @@ pub(super) fn is_word(secret: &[u8]) -> bool {
 }
 
 /// Keys that their vendors call public, and those that have a rule of their own.
-fn is_public(value: &[u8]) -> bool {
+pub(super) fn is_public(value: &[u8]) -> bool {
     let prefixes: [&[u8]; 6] = [b"pk_", b"pk-", b"pub", b"UA-", b"sk_test_", b"AIza"];
     prefixes.iter().any(|prefix| value.starts_with(prefix))
 }
@@ -120,6 +129,24 @@ pub(super) fn is_tutorial(pair: &[u8]) -> bool {
     ];
     let lower = pair.to_ascii_lowercase();
     known.iter().any(|known| lower.starts_with(known))
+}
+
+/// Whether somebody drew or chose a password, and it is no example: even a host without a domain does not
+/// excuse it.
+pub(super) fn is_strong(password: &[u8]) -> bool {
+    let traits = Traits::of(password);
+    traits.is_password() || traits.is_credential()
+}
+
+/// The words that a wallet is restored from, but for those that everybody tests with.
+pub(super) fn is_mnemonic(value: &[u8]) -> bool {
+    let words: Vec<&[u8]> = value.split(|byte| *byte == b' ').collect();
+    let is_word =
+        |word: &&[u8]| (3..=8).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
+    let different: HashSet<&[u8]> = words.iter().copied().collect();
+    [12, 15, 18, 21, 24].contains(&words.len())
+        && words.iter().all(is_word)
+        && different.len() * 4 >= words.len() * 3
 }
 
 /// A signed token of a manual or a test: its claims say so.
@@ -146,128 +173,6 @@ fn has_long_run(token: &[u8]) -> bool {
     same.any(|run| run.len() >= LONG_RUN)
 }
 
-/// Whether nothing is left of a password when the words are taken away that everybody uses.
-fn is_made_of_dummies(password: &[u8]) -> bool {
-    static WORDS: LazyLock<Words> = LazyLock::new(|| Words::new(&DUMMIES));
-    const DUMMIES: [&str; 48] = [
-        "password",
-        "passwort",
-        "passphrase",
-        "passwd",
-        "passw",
-        "pass",
-        "word",
-        "pwd",
-        "pw",
-        "secret",
-        "supersecure",
-        "super",
-        "secure",
-        "token",
-        "apikey",
-        "key",
-        "postgres",
-        "mysql",
-        "mongo",
-        "redis",
-        "rabbit",
-        "database",
-        "admin",
-        "administrator",
-        "root",
-        "user",
-        "name",
-        "guest",
-        "test",
-        "testing",
-        "tests",
-        "change",
-        "changeit",
-        "dummy",
-        "fake",
-        "none",
-        "null",
-        "undefined",
-        "hunter",
-        "development",
-        "dev",
-        "local",
-        "my",
-        "some",
-        "the",
-        "default",
-        "login",
-        "me",
-    ];
-    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
-    let end = password
-        .iter()
-        .rposition(is_letter)
-        .map_or(0, |last| last + 1);
-    let words = &*WORDS;
-    let mut state = words.start();
-    // Which prefixes are made of words only? One bit each, of the whole text so far the lowest.
-    const LONGEST: u32 = (1 << 14) - 1;
-    let mut reached = 1_u32;
-    for letter in password[..end].iter().filter_map(|byte| unleet(*byte)) {
-        state = words.next(state, letter);
-        reached <<= 1;
-        for word in words.ends_at(state) {
-            reached |= reached >> words.length(word) & 1;
-        }
-        if reached & LONGEST == 0 {
-            return false;
-        }
-    }
-    reached & 1 == 1
-}
-
-/// Letters as they were before digits took their places; nothing for what stands between words.
-fn unleet(byte: u8) -> Option<u8> {
-    match byte {
-        b'0' => Some(b'o'),
-        b'3' => Some(b'e'),
-        b'4' | b'@' => Some(b'a'),
-        b'5' => Some(b's'),
-        letter if letter.is_ascii_alphabetic() => Some(letter),
-        _ => None,
-    }
-}
-
-/// A host that others can reach; one without a dot is a neighbour in a compose file.
-pub(super) fn is_remote(host: &[u8]) -> bool {
-    host.contains(&b'.') && !is_local(host)
-}
-
-/// This machine, a container's host, or a name of manuals.
-pub(super) fn is_local(host: &[u8]) -> bool {
-    let host = host.to_ascii_lowercase();
-    let local: [&[u8]; 15] = [
-        b"localhost",
-        b".local",
-        b".localhost",
-        b".localdomain",
-        b".test",
-        b".example",
-        b".invalid",
-        b"docker.internal",
-        b"google.internal",
-        b"example.com",
-        b"example.org",
-        b"example.net",
-        b"example.internal",
-        b"domain.com",
-        b"domain.tld",
-    ];
-    let is_local = local.iter().any(|ending| host.ends_with(ending));
-    let stands_for_one = [&b"host"[..], b"server", b"hostname", b"your", b"my"]
-        .iter()
-        .any(|word| host.starts_with(word) && holds(&host, b"."))
-        && host.iter().filter(|byte| **byte == b'.').count() == 1;
-    let is_loopback = host.starts_with(b"127.") || host.starts_with(b"0.");
-    is_local || is_loopback || stands_for_one
-}
-
-fn holds(text: &[u8], part: &[u8]) -> bool {
+pub(super) fn holds(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
 }

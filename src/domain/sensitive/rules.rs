@@ -38,6 +38,10 @@ pub(super) enum Kind {
     Armor,
     /// The private half of a JSON web key.
     WebKey,
+    /// The manifest of a Kubernetes Secret.
+    Manifest,
+    /// A password before the host of a driver's address.
+    Driver,
     /// A format of its own, found wherever it stands.
     Format,
     /// The same, of keys that are public in a web page's configuration.
@@ -64,6 +68,8 @@ pub(super) enum Kind {
     Header,
     /// A password among the arguments of a command.
     Argument,
+    /// A password or a random value under a name that says so.
+    Generic,
     /// Something random under a telling name. A warning, nothing more.
     Random,
 }

@@ -122,7 +122,7 @@ pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
         }
         let role = match rule.kind {
             Kind::Named | Kind::Mixed | Kind::Prefixed => Role::Vendor(index),
-            Kind::Url | Kind::WebUrl | Kind::Connection | Kind::Random => continue,
+            Kind::Url | Kind::WebUrl | Kind::Connection | Kind::Generic | Kind::Random => continue,
             _ => Role::Special(index),
         };
         keywords.add(rule.names, role);

@@ -14,7 +14,7 @@ use super::shape::{Class, Runs};
 use super::traits::Traits;
 use super::words::Words;
 
-type Found = Option<(Range<usize>, Strength)>;
+pub(super) type Found = Option<(Range<usize>, Strength)>;
 
 /// The longest key that is looked at.
 const LONGEST_KEY: usize = 16_384;
@@ -74,14 +74,27 @@ pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) ->
     let length = runs
         .ahead(Class::KeyBody, body, LONGEST_KEY)
         .min(LONGEST_KEY);
-    let material = &text[body..body + length];
-    let first = material
-        .iter()
-        .take_while(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
-        .count();
-    let shown = &material[..first.min(64)];
-    (first >= 24 && !plausible::is_no_key(shown))
+    let shown = first_letters(&text[body..body + length]);
+    (shown.len() >= 24 && !plausible::is_no_key(&shown))
         .then(|| (frame.range.start..body + length, Strength::Certain))
+}
+
+/// The letters that a key begins with, on one line or on several of some length.
+fn first_letters(material: &[u8]) -> Vec<u8> {
+    const ENOUGH: usize = 64;
+    const LEAST: usize = 16;
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let mut letters = Vec::new();
+    for line in material[..material.len().min(512)].split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii();
+        let length = line.iter().take_while(|byte| is_letter(byte)).count();
+        letters.extend_from_slice(&line[..length]);
+        if letters.len() >= ENOUGH || length < line.len() || length < LEAST {
+            break;
+        }
+    }
+    letters.truncate(ENOUGH);
+    letters
 }
 
 /// How much stands between a header and the key: line ends in any spelling, quotes, comments and the
@@ -115,12 +128,6 @@ fn preamble(rest: &[u8]) -> usize {
     at
 }
 
-/// Whether a JSON web key stands around its private half.
-pub(super) fn is_web_key(text: &[u8], value: &Range<usize>) -> bool {
-    let around = &text[value.start.saturating_sub(2000)..text.len().min(value.end + 2000)];
-    find(around, b"\"kty\"").is_some()
-}
-
 /// What kind of URL a scheme says it is.
 static SCHEMES: LazyLock<HashMap<&'static [u8], Kind>> = LazyLock::new(|| {
     let of_urls = rules::all().filter(|(_, rule)| matches!(rule.kind, Kind::Url | Kind::WebUrl));
@@ -133,7 +140,7 @@ pub(super) fn url(
     runs: &mut Runs<'_>,
     text: &[u8],
     keyword: &Range<usize>,
-) -> Option<(Kind, Range<usize>)> {
+) -> Option<(Kind, Range<usize>, Strength)> {
     const LONGEST: usize = 400;
     let kind = *SCHEMES.get(
         scheme(runs, text, keyword.start)
@@ -152,10 +159,16 @@ pub(super) fn url(
     let is_web = kind == Kind::WebUrl;
     let is_one = password.len() >= if is_web { 6 } else { 4 }
         && !plausible::is_placeholder(password)
-        && plausible::is_remote(host)
+        && !plausible::is_local(host)
+        && (plausible::is_remote(host) || (!host.is_empty() && plausible::is_strong(password)))
         && !(is_web && plausible::is_word(password));
     let start = keyword.end + colon + 1;
-    is_one.then(|| (kind, start..keyword.end + at))
+    // A host without a domain mostly is a neighbour in a compose file.
+    let strength = match plausible::is_remote(host) {
+        true => Strength::Likely,
+        false => Strength::Possible,
+    };
+    is_one.then(|| (kind, start..keyword.end + at, strength))
 }
 
 /// The name of a URL's kind, without a driver: `postgresql` in `postgresql+asyncpg`.
@@ -170,7 +183,7 @@ fn scheme<'t>(runs: &mut Runs<'_>, text: &'t [u8], end: usize) -> &'t [u8] {
     &text[start - 1 - name..start - 1]
 }
 
-fn host_of(authority: &[u8]) -> &[u8] {
+pub(super) fn host_of(authority: &[u8]) -> &[u8] {
     let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let end = authority
         .iter()
@@ -190,7 +203,7 @@ pub(super) fn is_in_connection(text: &[u8], since: Range<usize>, assignment: &As
         .copied()
         .unwrap_or(b'\n');
     is_password
-        && assignment.is_equation
+        && assignment.is_equation()
         && b";?& ".contains(&separator)
         && memchr::memchr(b'\n', &text[since]).is_none()
 }
@@ -231,11 +244,15 @@ pub(super) fn connection_host(text: &[u8], assignment: &Assignment) -> Option<bo
 /// `Basic dXNlcjpwYXNz`, `Bearer …`
 pub(super) fn header(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
     const LONGEST: usize = 300;
-    let is_basic = text[keyword.start].eq_ignore_ascii_case(&b'b')
-        && text[keyword.start + 1].eq_ignore_ascii_case(&b'a');
+    // `"auth": "…"` of a registry is the same pair.
+    let is_basic =
+        text[keyword.start] == b'"' || text[keyword.clone()].eq_ignore_ascii_case(b"basic ");
     let is_header = || {
+        if is_basic && text[keyword.start] == b'"' {
+            return true;
+        }
         let around = &text[keyword.start.saturating_sub(48)..keyword.start];
-        find(&around.to_ascii_lowercase(), b"authorization").is_some()
+        find(&around.to_ascii_lowercase(), b"auth").is_some()
     };
     if !is_basic {
         let length = runs.ahead(Class::Tilde, keyword.end, LONGEST);
@@ -243,12 +260,16 @@ pub(super) fn header(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -
         let is_one = (24..=LONGEST).contains(&length)
             && !text[place.clone()].starts_with(b"eyJ")
             && Traits::of(&text[place.clone()]).is_credential();
-        let strength = if is_one && is_header() {
-            Strength::Likely
-        } else {
-            Strength::Possible
+        if !is_one {
+            return None;
+        }
+        return match is_header() {
+            true => Some((place, Strength::Likely)),
+            false if text[keyword.clone()].eq_ignore_ascii_case(b"bearer ") => {
+                Some((place, Strength::Possible))
+            }
+            false => None,
         };
-        return is_one.then_some((place, strength));
     }
     let length = runs.ahead(Class::Base64, keyword.end, LONGEST);
     let place = keyword.end..keyword.end + length;
@@ -312,7 +333,14 @@ pub(super) fn argument(text: &[u8], keyword: &Range<usize>, line: Range<usize>) 
             true,
         ),
         b"sshpass " => (&[b"-p ", b"-p"], false),
-        b"docker login" => (&[b"-p ", b"--password ", b"--password="], false),
+        b"docker login" | b"podman login" | b"registry login" | b"az login" | b"mongo "
+        | b"mongosh " | b"mongodump " | b"mongorestore " => {
+            (&[b"-p ", b"--password ", b"--password="], false)
+        }
+        b"redis-cli " => (&[b"-a ", b"--pass "], false),
+        b"sqlcmd " => (&[b"-P ", b"-P"], false),
+        b"ldapsearch " | b"ldapadd " | b"ldapmodify " => (&[b"-w "], false),
+        b"http " => (&[b"-a ", b"--auth ", b"--auth="], true),
         _ => (&[b"--password=", b"-p"], false),
     };
     if is_netrc && find(rest, b"login ").is_none() {
@@ -351,7 +379,13 @@ fn option(rest: &[u8], flag: &[u8]) -> Option<usize> {
 /// Whether a key stands in the configuration of a web page, where everybody sees it.
 pub(super) fn is_web_config(text: &[u8], place: &Range<usize>) -> bool {
     let around = &text[place.start.saturating_sub(400)..text.len().min(place.end + 600)];
-    let marks: [&[u8]; 8] = [
+    let marks: [&[u8]; 14] = [
+        b"initializeApp",
+        b"FIREBASE_API_KEY",
+        b"NEXT_PUBLIC_",
+        b"EXPO_PUBLIC_",
+        b"VITE_",
+        b"REACT_APP_",
         b"authDomain",
         b"messagingSenderId",
         b"firebaseapp.com",

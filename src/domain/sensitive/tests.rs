@@ -1,6 +1,7 @@
 mod corpus;
 mod hostile;
 mod placed;
+mod settings;
 mod veiled;
 
 use super::*;
@@ -45,6 +46,13 @@ fn every_shape_can_be_read_and_has_a_keyword() {
 fn names_are_judged_by_the_five_categories() {
     let rows = [
         (".env", EnvironmentAndConfig),
+        (".env2", EnvironmentAndConfig),
+        (".env copy", EnvironmentAndConfig),
+        ("env.production", EnvironmentAndConfig),
+        (".envs/.production/.django", EnvironmentAndConfig),
+        ("htpasswd", EnvironmentAndConfig),
+        ("id_rsa_old", KeysAndCertificates),
+        ("kubeconfig.yaml", Cloud),
         ("app/.ENV.production", EnvironmentAndConfig),
         ("deploy/prod.env", EnvironmentAndConfig),
         ("infra/terraform.tfstate.backup", EnvironmentAndConfig),
@@ -94,6 +102,24 @@ fn samples_and_public_material_pass() {
         "infra/gcloud/main.tf",
     ] {
         assert_eq!(blocked(path, b"", b"KEY=\n"), None, "{path}");
+    }
+    let public: [(&str, &[u8]); 4] = [
+        (
+            "deploy.key",
+            b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ me@host\n",
+        ),
+        (
+            ".ssh/known_hosts",
+            b"git.acme.io ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ\n",
+        ),
+        (
+            "rsa.key",
+            b"\x30\x82\x01\x22\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03",
+        ),
+        ("rsa.key", b"\x30\x82\x01\x0a\x02\x82\x01\x01\x00\xd7"),
+    ];
+    for (path, content) in public {
+        assert_eq!(blocked(path, b"", content), None, "{path}");
     }
     let certificate = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
     assert_eq!(blocked("ca.pem", b"", certificate), None);

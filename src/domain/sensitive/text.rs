@@ -87,7 +87,44 @@ fn guessed(content: &[u8]) -> Option<Wide> {
         plain * 10 >= head.len() / wide.width * 8
     };
     let wide = candidates.map(|(width, is_little)| Wide { width, is_little });
-    wide.into_iter().find(fits)
+    wide.into_iter().find(fits).or_else(|| {
+        let orders = [true, false].map(|is_little| Wide {
+            width: 2,
+            is_little,
+        });
+        orders.into_iter().find(|wide| is_other_script(head, wide))
+    })
+}
+
+/// UTF-16 in another script than Latin: spaces and line ends with a zero byte, letters of a few blocks, and
+/// nothing that is no character.
+fn is_other_script(head: &[u8], wide: &Wide) -> bool {
+    const MOST_BLOCKS: usize = 16;
+    let units: Vec<u16> = head
+        .chunks_exact(2)
+        .map(|unit| match wide.is_little {
+            true => u16::from_le_bytes([unit[0], unit[1]]),
+            false => u16::from_be_bytes([unit[0], unit[1]]),
+        })
+        .collect();
+    let mut blocks = [false; 256];
+    let (mut plain, mut odd, mut pairs) = (0, 0, 0);
+    for unit in &units {
+        match unit {
+            0x20..=0x7e | 0x09 | 0x0a | 0x0d => plain += 1,
+            0..=0x9f | 0xd800..=0xf8ff | 0xfff0.. => odd += 1,
+            // Two letters of ASCII.
+            _ if unit.to_be_bytes().iter().all(u8::is_ascii_graphic) => pairs += 1,
+            _ => {}
+        }
+        blocks[usize::from(unit >> 8)] = true;
+    }
+    let blocks = blocks.iter().filter(|block| **block).count();
+    units.len() >= 32
+        && plain * 20 >= units.len()
+        && pairs * 2 < units.len()
+        && odd * 100 <= units.len()
+        && blocks <= MOST_BLOCKS
 }
 
 /// Whether the content is no text: many bytes in it that no text has. A few of them, such as a zero byte

@@ -57,6 +57,13 @@ impl Set {
             .all(|(one, other)| one & !other == 0)
     }
 
+    /// How many bytes both sets have.
+    pub fn common(self, other: Set) -> usize {
+        let both = self.0.iter().zip(other.0);
+        both.map(|(one, other)| (one & other).count_ones() as usize)
+            .sum()
+    }
+
     pub fn len(self) -> usize {
         self.0.iter().map(|part| part.count_ones() as usize).sum()
     }

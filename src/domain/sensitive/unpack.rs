@@ -23,6 +23,18 @@ pub(super) struct Entry {
     pub content: Vec<u8>,
 }
 
+/// An archive in a format that is not read: bzip2, xz, Zstandard, 7-Zip, RAR.
+pub(super) fn is_closed(content: &[u8]) -> bool {
+    let marks: [&[u8]; 5] = [
+        b"BZh",
+        b"\xfd7zXZ\0",
+        b"\x28\xb5\x2f\xfd",
+        b"7z\xbc\xaf\x27\x1c",
+        b"Rar!\x1a\x07",
+    ];
+    marks.iter().any(|mark| content.starts_with(mark))
+}
+
 /// What may still be unpacked.
 pub(super) struct Budget {
     bytes: usize,

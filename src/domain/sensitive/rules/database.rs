@@ -7,6 +7,8 @@ use crate::domain::sensitive::Category::Database;
 pub const RULES: &[Rule] = &[
     rule(Kind::Url, Database, "database URL with password", &["postgres", "postgresql", "mysql", "mysqlx", "mariadb", "mongodb", "redis", "rediss", "valkey", "amqp", "amqps", "mssql", "sqlserver", "cockroachdb", "cockroach", "clickhouse", "oracle", "db2", "cassandra", "neo4j", "bolt", "couchbase", "influxdb", "nats", "kafka", "ldap", "ldaps", "mqtt", "mqtts", "snowflake", "redshift", "vertica", "presto", "trino", "hive", "sybase", "firebird", "libsql", "tidb", "memcached", "stomp", "pulsar", "rethinkdb", "arangodb", "ravendb", "surrealdb"], &[]),
     rule(Kind::Connection, Database, "connection string with password", &["password", "pwd", "passwd"], &[]),
+    rule(Kind::Driver, Database, "connection string with password", &["@tcp(", "jdbc:oracle:thin:"], &[]),
+    setting(Database, "database password", &["identified by"], &[]),
     setting(Database, "database password", &["password"], &["database.yml", "database.yaml"]),
     setting(Database, "database password", &["db_password"], &["wp-config.php"]),
     format(Database, "PlanetScale credential", &["pscale_tkn_{free:32-64}", "pscale_pw_{free:32-64}", "pscale_oauth_{free:32-64}"]),

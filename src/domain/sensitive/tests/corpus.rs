@@ -112,7 +112,15 @@ const FREE: &[Format] = &[
 ];
 
 /// Formats of which half a token is one, too.
-const OF_ANY_LENGTH: [&str; 5] = ["hvs.", "pypi-", "sk-proj-", "rk_live_", "ghr_"];
+const OF_ANY_LENGTH: [&str; 6] = [
+    // Half a key under a telling name is random still.
+    "DefaultEndpointsProtocol",
+    "hvs.",
+    "pypi-",
+    "sk-proj-",
+    "rk_live_",
+    "ghr_",
+];
 
 /// Formats that are nothing without their name.
 #[rustfmt::skip]

@@ -90,7 +90,7 @@ fn headers_are_read() {
 }
 
 #[test]
-fn a_signed_token_alone_is_a_warning() {
+fn a_signed_token_alone_blocks_but_for_tests() {
     let mut rng = Rng::with_seed(4);
     let claims = BASE64URL_NOPAD.encode(b"{\"iss\":\"shop\",\"ref\":\"kqzvxw\"}");
     let token = drawn(
@@ -98,6 +98,8 @@ fn a_signed_token_alone_is_a_warning() {
         &format!("eyJhbGciOiJIUzI1NiJ9.{claims}.{{alnum:43}}"),
     );
     let found = verdict("a.txt", &token);
+    assert!(matches!(found, Verdict::Blocks(_)), "{found:?}");
+    let found = verdict("tests/a.txt", &token);
     assert!(matches!(found, Verdict::Warns(_)), "{found:?}");
 }
 

@@ -75,6 +75,16 @@ fn escapes_and_invisible_characters_are_looked_through() {
         format!("{head}\u{feff}{tail}"),
         format!("{head}\u{ad}{tail}"),
         format!("{head}\\u200b{tail}"),
+        token.replace('_', "\\u{5f}"),
+        token.replace('_', "\\137"),
+        token.replace('_', "&#95;"),
+        token.replace('_', "&#x5F;"),
+        format!("100 % of {head}\u{ad}{tail}"),
+        format!("{head}\u{2063}{tail}"),
+        format!("{head}\u{202c}{tail}"),
+        format!("{head}\u{180e}{tail}"),
+        format!("{head}\u{34f}{tail}"),
+        format!("{head}\u{e0061}{tail}"),
     ] {
         assert!(blocks("a.txt", text.as_bytes()), "{text:?}");
     }
@@ -107,6 +117,18 @@ fn wide_characters_are_read_with_a_mark_and_without() {
             assert!(blocks("a.ps1", &content), "{what}, {} bytes", content.len());
         }
     }
+}
+
+#[test]
+fn wide_characters_of_another_script_are_read_without_a_mark() {
+    let text = format!(
+        "обычный текст для примера\r\n{}ключ {}\r\n",
+        "строка\r\n".repeat(30),
+        token()
+    );
+    let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    assert!(blocks("a.txt", &little) && blocks("a.txt", &big));
 }
 
 #[test]
@@ -246,6 +268,15 @@ fn what_is_not_plain_text_is_judged_by_what_it_is() {
     let certificate = b"\x30\x82\x03\x01\x30\x82\x02\x01\xa0\x03\x02\x01\x02\x02";
     assert_eq!(blocked("ca.der", b"", certificate), None);
     assert_eq!(blocked("assets/blob.bin", b"", b"\x00\x01binary"), None);
+    for closed in [
+        &b"BZh91AY&SY\x37\x0d\x80"[..],
+        b"\xfd7zXZ\0\0\x04\xe6\xd6",
+        b"7z\xbc\xaf\x27\x1c\0\x04",
+    ] {
+        let content = [closed, &[0, 1, 2, 3, 0xf0, 0xf1].repeat(20)].concat();
+        let found = judge("a.bin", b"", &content, &AllowList::default());
+        assert!(matches!(found, Verdict::Warns(_)), "{found:?}");
+    }
     let packed = format!("\0\u{1}{}", private_key());
     assert!(blocked("assets/blob.bin", b"", packed.as_bytes()).is_some());
 }

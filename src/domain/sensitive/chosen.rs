@@ -1,0 +1,134 @@
+//! What a person chose or a machine drew, and what names something in a program.
+
+use data_encoding::BASE64;
+
+use super::plausible::{holds, is_placeholder, is_public};
+use super::traits::{ALNUM, CAPITAL, DIGIT, LETTER, SMALL, Set, Traits};
+
+const HEX: Set = Set::of(b"0123456789abcdefABCDEF");
+const SIGN: Set = Set::of(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
+
+impl Traits<'_> {
+    /// Whether a value without quotes between the words of a program can be nothing but a secret:
+    /// capitals, small letters and digits in quick turn, or as many hexadecimal digits as a key has.
+    pub fn is_surely_drawn(&self) -> bool {
+        let length = self.text.len();
+        let is_hex = || length >= 32 && self.bytes.is_within(HEX);
+        let is_quick = || length >= 20 && self.is_mixed() && self.order().changes * 3 >= length;
+        (is_hex() || is_quick())
+            && self.digits() >= 3
+            && !self.text.contains(&b'.')
+            && self.is_credential()
+    }
+
+    /// Letters, digits and signs that no encoding has, as frameworks draw them for their own keys.
+    pub fn is_noise(&self) -> bool {
+        const SIGNS: Set = Set::of(b"!\"#$&'()*;<>?@[]^`{|}~");
+        let length = self.text.len();
+        length >= 32
+            && self.bytes.meets(LETTER)
+            && self.bytes.meets(DIGIT)
+            && self.bytes.common(SIGNS) >= 4
+            && self.order().changes * 2 >= length
+            && !self.text.starts_with(b"$")
+            && self.has_entropy(4.2)
+            && !self.is_telling()
+    }
+
+    /// What a person takes for a good password: letters of both cases with digits, or letters with
+    /// digits and signs, and no word that stands for one.
+    pub fn is_password(&self) -> bool {
+        const OTHER_SIGNS: Set = Set::of(b"!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~");
+        let kinds = [SMALL, CAPITAL, DIGIT, OTHER_SIGNS].map(|kind| self.bytes.meets(kind));
+        (8..=64).contains(&self.text.len())
+            && self.bytes.meets(DIGIT)
+            && kinds.iter().filter(|kind| **kind).count() >= 3
+            && self.bytes.is_within(ALNUM.with(SIGN))
+            && self.order().changes >= 3
+            && self.different() >= 6
+            && !self.is_path()
+            && !self.is_identifier()
+            && !self.is_telling()
+            && !self.is_placeholder()
+    }
+
+    /// Paths, addresses and the names of members.
+    fn is_path(&self) -> bool {
+        self.text.contains(&b'/')
+            || holds(self.text, b"::")
+            || holds(self.text, b"->")
+            || self.is_member()
+    }
+
+    /// The name of a member of something: `settings.password1`.
+    fn is_member(&self) -> bool {
+        const NAME: Set = ALNUM.with(Set::of(b"_."));
+        self.text.contains(&b'.')
+            && self.bytes.is_within(NAME)
+            && self
+                .text
+                .split(|byte| *byte == b'.')
+                .all(|part| part.first().is_some_and(u8::is_ascii_alphabetic))
+    }
+
+    /// A value that names something in a program: `settings.password1`, `x25519_private_key`.
+    pub fn is_identifier(&self) -> bool {
+        const NAME: Set = ALNUM.with(Set::of(b"_."));
+        const WORDS: [&[u8]; 6] = [
+            b"key",
+            b"token",
+            b"secret",
+            b"passw",
+            b"credential",
+            b"auth",
+        ];
+        if !self.bytes.is_within(NAME) {
+            return false;
+        }
+        let is_joined = self.text.contains(&b'_');
+        if !is_joined && self.order().changes * 5 >= self.text.len() * 2 {
+            return false;
+        }
+        let lower = self.text.to_ascii_lowercase();
+        self.is_member()
+            || WORDS.iter().any(|word| holds(&lower, word))
+            || (is_joined && self.text.split(|byte| *byte == b'_').all(is_word))
+    }
+
+    /// A cheap test before all others: of a secret's length, with a digit or long without one.
+    pub fn may_be_secret(&self) -> bool {
+        let length = self.text.len();
+        (8..=128).contains(&length)
+            && (length >= 20 || self.bytes.meets(DIGIT))
+            && self.bytes.meets(LETTER)
+    }
+
+    /// Keys that are public or have a rule of their own, hashes of passwords, and placeholders in
+    /// base64.
+    pub fn stands_for_another(&self) -> bool {
+        let is_hash = || {
+            let mut parts = self.text.split(|byte| *byte == b'$');
+            parts.next() == Some(b"")
+                && parts.next().is_some_and(|kind| kind.len() <= 16)
+                && parts.next().is_some()
+        };
+        let is_encoded = || {
+            let plain = BASE64.decode(self.text).ok();
+            plain.is_some_and(|plain| plain.len() >= 4 && is_text(&plain) && is_placeholder(&plain))
+        };
+        is_public(self.text) || is_hash() || is_encoded()
+    }
+}
+
+/// A word, perhaps with a digit or more at its end: `Win32`.
+fn is_word(part: &[u8]) -> bool {
+    let letters = part.iter().rposition(u8::is_ascii_alphabetic);
+    let end = letters.map_or(0, |last| last + 1);
+    end > 0 && part[1..end].iter().all(u8::is_ascii_lowercase) && part[0].is_ascii_alphabetic()
+}
+
+fn is_text(value: &[u8]) -> bool {
+    value
+        .iter()
+        .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
