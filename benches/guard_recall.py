@@ -6,6 +6,7 @@ fixed seed. Values of a format are drawn from its published expression.
 """
 
 import argparse
+import ast
 import json
 import random
 import re
@@ -45,6 +46,13 @@ class Cases:
         data = text if isinstance(text, bytes) else text.encode()
         (self.folder / f"c{self.count:05}{ending}").write_bytes(data)
         self.count += 1
+
+    def keep(self, root, name):
+        """A file under its own name: some are judged by it."""
+        source, target = root / name, self.folder / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def drawn(expression, rng):
@@ -147,13 +155,47 @@ def from_snapshots(folder, cases):
             cases.add(file.read_bytes(), file.suffix or ".txt")
 
 
+def from_detect_secrets(folder, cases):
+    """The payloads that the tests of detect-secrets' plugins flag."""
+    for file in sorted(Path(folder).glob("*_test.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Tuple) and len(node.elts) == 2 and all(isinstance(part, ast.Constant) for part in node.elts):
+                text, flagged = (part.value for part in node.elts)
+                if isinstance(text, str) and flagged is True:
+                    cases.add(text + "\n")
+
+
+def from_credsweeper(folder, cases):
+    """The samples in which CredSweeper's own tests expect a credential."""
+    expected = json.loads((folder / "data/output.json").read_text())
+    for name in sorted({line["path"].split("samples/")[-1] for hit in expected for line in hit["line_data_list"]}):
+        cases.keep(folder / "samples", name)
+
+
+def from_leaky_repo(folder, cases):
+    """The files with at least one line that is a risk, by the list of leaky-repo."""
+    for line in (folder / ".leaky-meta/secrets.csv").read_text().splitlines():
+        name, *counts = line.split(",")
+        if len(counts) == 2 and counts[0].strip().isdigit() and int(counts[0]) > 0:
+            cases.keep(folder, name)
+
+
+def from_whispers(folder, cases):
+    """The fixtures in which the tests of whispers expect a secret."""
+    tests = (folder / "tests/unit/core/test_secrets.py").read_text()
+    found = re.findall(r'\(\s*"([^"]+)",\s*(?:"[^"]*",\s*)?(?:[1-9]|\["[^"])', tests)
+    for name in sorted(set(found)):
+        cases.keep(folder / "tests/fixtures", name)
+
+
 def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def ours(folder, guard):
-    done = run([guard, str(folder.resolve())] if "guard" not in Path(guard).name and "agent" not in Path(guard).name
-               else [guard, "guard", "scan", "--json", "."], cwd=folder)
+    done = run([guard, "guard", "scan", "--json", "."], cwd=folder)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{guard}: {done.stderr}")
     blocked, flagged = set(), set()
     for line in done.stdout.splitlines():
         hit = json.loads(line)
@@ -262,6 +304,10 @@ def main():
     line.add_argument("--kingfisher", type=Path, help="a copy of kingfisher")
     line.add_argument("--trufflehog", type=Path, help="a copy of trufflehog")
     line.add_argument("--secretlint", type=Path, help="a copy of secretlint")
+    line.add_argument("--detect-secrets", type=Path, help="a copy of detect-secrets")
+    line.add_argument("--credsweeper", type=Path, help="a copy of CredSweeper")
+    line.add_argument("--leaky-repo", type=Path, help="a copy of leaky-repo")
+    line.add_argument("--whispers", type=Path, help="a copy of whispers")
     line.add_argument("--guard", help="the program that judges; without it only the cases are made")
     line.add_argument("--tools", type=Path, default=Path("bin"), help="where the peers' programs are")
     line.add_argument("--only", nargs="*")
@@ -279,6 +325,14 @@ def main():
         from_go(given.trufflehog / "pkg/detectors", Cases(given.cases, "trufflehog-inputs"))
     if given.secretlint:
         from_snapshots(given.secretlint, Cases(given.cases, "secretlint-inputs"))
+    if given.detect_secrets:
+        from_detect_secrets(given.detect_secrets / "tests/plugins", Cases(given.cases, "detect-secrets-payloads"))
+    if given.credsweeper:
+        from_credsweeper(given.credsweeper / "tests", Cases(given.cases, "credsweeper-samples"))
+    if given.leaky_repo:
+        from_leaky_repo(given.leaky_repo, Cases(given.cases, "leaky-repo"))
+    if given.whispers:
+        from_whispers(given.whispers, Cases(given.cases, "whispers-fixtures"))
     if given.guard:
         measure(given.cases, given.guard, given.tools, given.only)
 
