@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::shape::{Class, Runs, is_in};
+use super::traits::{LETTER, Set};
 
 /// How long a name may be?
 pub(super) const LONGEST_NAME: usize = 64;
@@ -77,7 +78,8 @@ fn operator(text: &[u8], end: usize, is_tag: bool) -> Option<(usize, u8)> {
 /// `: &'static str = `, ` string = `: where the value begins.
 fn typed(text: &[u8], at: usize) -> Option<usize> {
     let at = at + white(text, at, 4);
-    let is_type = |byte: &&u8| byte.is_ascii_alphabetic() || b"&' <>?".contains(*byte);
+    const TYPE: Set = LETTER.with(Set::of(b"&' <>?"));
+    let is_type = |byte: &&u8| TYPE.has(**byte);
     let length = text[at.min(text.len())..]
         .iter()
         .take(28)

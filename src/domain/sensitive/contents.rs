@@ -12,6 +12,7 @@ use super::decode;
 use super::look::{Look, Reading};
 use super::rules::{Kind, Rule};
 use super::scanner::SCANNER;
+use super::special::Frame;
 
 /// A secret that was found.
 #[derive(Debug, Clone)]
@@ -44,12 +45,29 @@ pub(super) fn scan<'t>(path: &'t str, text: &'t [u8]) -> Vec<Finding<'t>> {
     found
 }
 
-/// The same of a text that people read, and what has the looser format of a credential.
-pub(super) fn scan_prose(text: &[u8]) -> (Vec<Finding<'_>>, Vec<Range<usize>>) {
-    let look = Look::over("", text, Reading::Prose);
-    let mut found = look.found;
+/// What is found in a text that people read.
+pub(super) struct Prose<'t> {
+    pub found: Vec<Finding<'t>>,
+    /// What has the looser format of a credential.
+    pub loose: Vec<Range<usize>>,
+    /// First and last lines of keys.
+    pub frames: Vec<Frame>,
+}
+
+/// The same of a text that people read.
+pub(super) fn scan_prose(text: &[u8]) -> Prose<'_> {
+    let Look {
+        mut found,
+        loose,
+        frames,
+        ..
+    } = Look::over("", text, Reading::Prose);
     add_decoded("", text, &mut found);
-    (found, look.loose)
+    Prose {
+        found,
+        loose,
+        frames,
+    }
 }
 
 /// The finding whose rule comes first in the order of reasons.
@@ -60,14 +78,23 @@ where
     found.min_by_key(|finding| (finding.order, finding.range.start, finding.range.end))
 }
 
-fn add_decoded(path: &str, text: &[u8], found: &mut Vec<Finding<'_>>) {
+fn add_decoded<'t>(path: &str, text: &'t [u8], found: &mut Vec<Finding<'t>>) {
     for view in &decode::views(text) {
         let inside = Look::over(path, view.text(), Reading::Decoded(view)).found;
         let keys = view.keys().map(|place| Finding::key(place, view.text()));
+        let mut piece = 0;
         for finding in inside.into_iter().chain(keys) {
-            found.extend(view.origin(&finding.range).map(|range| Finding {
+            let range = match view.copied(0, &finding.range, &mut piece) {
+                Some(start) => Some(start..start + finding.range.len()),
+                None => view.origin(&finding.range),
+            };
+            found.extend(range.map(|range| Finding {
+                // What was copied letter for letter needs no place of its own.
+                secret: match &text[range.clone()] {
+                    letters if *letters == *finding.secret => Cow::Borrowed(letters),
+                    _ => Cow::Owned(finding.secret.into_owned()),
+                },
                 range,
-                secret: Cow::Owned(finding.secret.into_owned()),
                 ..finding
             }));
         }

@@ -16,6 +16,12 @@ const SHORTEST: usize = 24;
 /// How deep base64 in base64 is followed.
 const DEPTH: usize = 2;
 
+/// How many bytes before a place an invisible character stands for.
+const INVISIBLE: usize = 8;
+
+/// In how many pieces the end of a place is looked for first.
+const NEAR: usize = 8;
+
 /// A text that was made of another one.
 pub(super) struct View {
     text: Vec<u8>,
@@ -33,8 +39,9 @@ impl View {
     }
 
     /// Where a place stood in the text that the view was made of, if it was copied letter for letter,
-    /// with so many bytes before and one behind it. Places come mostly in order: the search begins at
-    /// the piece of the last one.
+    /// with so many bytes before and one behind it. An invisible character before it is as good as some of
+    /// them: no name or token goes on there. Places come mostly in order: the search begins at the piece
+    /// of the last one.
     pub fn copied(&self, before: usize, place: &Range<usize>, last: &mut usize) -> Option<usize> {
         if self.is_packed {
             return None;
@@ -49,8 +56,24 @@ impl View {
         // What was copied and escapes take turns.
         let is_copied = last.is_multiple_of(2) && next(*last).is_none_or(|end| end > place.end);
         let (start, origin) = &self.pieces[*last];
-        let is_inside = is_copied && start + before <= place.start;
+        let is_inside = is_copied
+            && (start + before <= place.start
+                || (before <= INVISIBLE
+                    && *start == place.start
+                    && self.is_after_invisible(*last)));
         is_inside.then(|| origin.start + place.start - start)
+    }
+
+    /// Whether a piece follows an invisible character that is not spelt in letters, and no bracket of a tag
+    /// before that.
+    fn is_after_invisible(&self, piece: usize) -> bool {
+        const SHORTEST_SPELT: usize = 6;
+        let Some((before, origin)) = piece.checked_sub(1).map(|before| &self.pieces[before]) else {
+            return false;
+        };
+        *before == self.pieces[piece].0
+            && origin.len() < SHORTEST_SPELT
+            && !self.text[..*before].ends_with(b"<")
     }
 
     /// Places of keys in binary.
@@ -60,11 +83,17 @@ impl View {
 
     /// What a place in the view was made of.
     pub fn origin(&self, place: &Range<usize>) -> Option<Range<usize>> {
-        let piece = |at: usize| {
-            self.pieces[..self.pieces.partition_point(|(start, _)| *start <= at)].last()
+        let begins = |at: usize| move |(start, _): &(usize, Range<usize>)| *start <= at;
+        let from = self.pieces.partition_point(begins(place.start));
+        let (first, start) = self.pieces.get(from.checked_sub(1)?)?;
+        // Most places end in the piece that they begin in, or soon after.
+        let last = place.end.saturating_sub(1);
+        let near = &self.pieces[from..self.pieces.len().min(from + NEAR)];
+        let to = match near.partition_point(begins(last)) {
+            NEAR => self.pieces.partition_point(begins(last)),
+            within => from + within,
         };
-        let (first, start) = piece(place.start)?;
-        let (last, end) = piece(place.end.saturating_sub(1))?;
+        let (last, end) = self.pieces.get(to.checked_sub(1)?)?;
         if self.is_packed {
             return Some(start.start..end.end);
         }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::contents::{self, Strength};
+use super::contents::{self, Prose, Strength};
 use super::rules::Kind;
 use super::special::{self, Frame};
 use super::{Reason, text};
@@ -86,7 +86,11 @@ fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
     if text.len() < SHORTEST {
         return Vec::new();
     }
-    let (findings, mut found) = contents::scan_prose(text);
+    let Prose {
+        found: findings,
+        loose: mut found,
+        frames,
+    } = contents::scan_prose(text);
     // What is possible is only warned about in files. All that stands in one stretch of base64 has
     // the same range, which is read once.
     let mut ranges: Vec<(bool, usize, usize)> = findings
@@ -100,7 +104,8 @@ fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
             )
         })
         .collect();
-    ranges.sort_unstable();
+    // Stretches are in order already.
+    ranges.sort();
     ranges.dedup();
     for (is_armor, start, end) in ranges {
         if is_armor {
@@ -118,13 +123,12 @@ fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
             0
         };
     }
-    keys(text, &mut found);
+    keys(text, &frames, &mut found);
     merged(text, found)
 }
 
 /// Private keys from their first line to their last; of one without a last line, what follows.
-fn keys(text: &[u8], found: &mut Vec<Range<usize>>) {
-    let frames = special::key_frames(text);
+fn keys(text: &[u8], frames: &[Frame], found: &mut Vec<Range<usize>>) {
     let mut ends = frames.iter().filter(|frame| !frame.begins).peekable();
     let mut done = 0;
     for begin in frames.iter().filter(|frame| frame.begins) {
@@ -141,9 +145,7 @@ fn keys(text: &[u8], found: &mut Vec<Range<usize>>) {
             }
             None => {
                 let rest = end..limit.min(text.len());
-                let next = text[rest.clone()]
-                    .windows(5)
-                    .position(|five| five == b"-----");
+                let next = special::find(&text[rest.clone()], b"-----");
                 let end = next.map_or(rest.end, |next| rest.start + next);
                 key_runs(text, rest.start..end, found);
                 end
@@ -185,7 +187,7 @@ fn within_quotes(text: &[u8], range: Range<usize>) -> Range<usize> {
 /// bounded stretch only.
 fn merged(text: &[u8], mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
-    found.sort_unstable_by_key(|range| range.start);
+    found.sort_by_key(|range| range.start);
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for range in found.into_iter().filter(|range| !range.is_empty()) {
         let mut end = range.end;
@@ -221,7 +223,7 @@ impl OpenKey {
         let bytes = line.as_bytes();
         let is_part = self.left > 0 && is_key_line(bytes);
         self.left = self.left.saturating_sub(bytes.len() + 1);
-        match special::key_frames(bytes).last() {
+        match special::last_frame(bytes) {
             Some(Frame { begins: true, .. }) => self.left = LONGEST_KEY,
             Some(_) => self.left = 0,
             None => {}

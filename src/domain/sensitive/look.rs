@@ -73,6 +73,8 @@ pub(super) struct Look<'t> {
     pub found: Vec<Finding<'t>>,
     /// What has a looser format.
     pub loose: Vec<Range<usize>>,
+    /// First and last lines of keys, in texts for people.
+    pub frames: Vec<special::Frame>,
 }
 
 impl<'t> Look<'t> {
@@ -96,6 +98,7 @@ impl<'t> Look<'t> {
             host: (0, None),
             found: Vec::new(),
             loose: Vec::new(),
+            frames: Vec::new(),
         };
         SCANNER.read(text, |keyword, place| look.keyword(keyword, place));
         look
@@ -120,7 +123,10 @@ impl<'t> Look<'t> {
                 Role::Loose(shape) if matches!(self.reading, Reading::Prose) => {
                     self.loose(&SCANNER.shapes[shape], place.start);
                 }
-                Role::Loose(_) => {}
+                Role::Frame if matches!(self.reading, Reading::Prose) => {
+                    self.frames.extend(special::frame(self.text, &place));
+                }
+                Role::Loose(_) | Role::Frame => {}
             }
         }
     }
@@ -162,7 +168,14 @@ impl<'t> Look<'t> {
         self.ends
             .retain(|(known, end)| *known != order && *end > at);
         self.ends.push((order, place.end));
-        if self.copied(BEFORE, &place).is_some() {
+        let previous = self.text[..place.start].last().copied().unwrap_or(b' ');
+        let before = match previous {
+            b'/' | b'+' | b'-' | b'.' | b'_' => BEFORE,
+            letter if letter.is_ascii_alphanumeric() => BEFORE,
+            // No letter of an escape or a path: what is before it does not matter.
+            _ => 1,
+        };
+        if self.copied(before, &place).is_some() {
             return;
         }
         let token = &self.text[place.clone()];
@@ -337,10 +350,14 @@ impl<'t> Look<'t> {
             return;
         };
         let Range { start, end } = setting.assignment.value;
+        // What stands before the name counts: no invisible character may take its place.
+        let before = setting.assignment.name.start.checked_sub(1);
+        let is_read =
+            |look: &mut Self| before.is_some_and(|at| look.copied(0, &(at..end)).is_some());
         let kind = match strength {
             Strength::Possible if matches!(self.reading, Reading::Decoded(_)) => return,
             Strength::Possible => Kind::Random,
-            _ if setting.is_copied() => return,
+            _ if is_read(self) => return,
             _ => Kind::Generic,
         };
         self.push(SCANNER.first(kind), start..end, strength);
@@ -399,6 +416,10 @@ impl<'t> Look<'t> {
             return None;
         }
         let read = assignment::read(&mut self.runs, self.text, keyword.end..keyword.end)?;
+        let place = read.name.start..read.value.end;
+        if self.copied(1, &place).is_some() {
+            return None;
+        }
         let value = &self.text[read.value.clone()];
         let shapes = SCANNER.shapes_of(order);
         let mut fits = |shape: &Shape| shape.is_whole(&mut self.runs, &read.value);

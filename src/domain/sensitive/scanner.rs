@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use super::rules::{self, KINDS, Kind, Rule};
 use super::shape::Shape;
+use super::special::FRAMES;
 use super::words::Words;
 
 /// What a keyword is for, beside formats.
@@ -21,6 +22,8 @@ pub(super) enum Role {
     Connection,
     /// A format that only texts for people are cleaned of.
     Loose(usize),
+    /// A part of the first or the last line of a key.
+    Frame,
 }
 
 /// A word that rules look for.
@@ -138,6 +141,7 @@ pub(super) static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
     keywords.add(&["://"], Role::Special(url.unwrap()));
     keywords.add(&TELLING, Role::Telling);
     keywords.add(&CONNECTION, Role::Connection);
+    keywords.add(&FRAMES, Role::Frame);
 
     let mut firsts = [rules.len() - 1; KINDS];
     for (order, rule) in rules.iter().enumerate().rev() {

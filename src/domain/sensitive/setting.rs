@@ -41,11 +41,6 @@ impl<'t> Setting<'t> {
         end + NEAR >= value
     }
 
-    /// It stands in the text that a view was made of, and was read there.
-    pub fn is_copied(&self) -> bool {
-        self.copied.is_some()
-    }
-
     pub fn traits(&self, text: &'t [u8]) -> &Traits<'t> {
         let value = self.assignment.value.clone();
         self.traits.get_or_init(|| Traits::of(&text[value]))

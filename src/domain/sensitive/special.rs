@@ -20,29 +20,40 @@ pub(super) type Found = Option<(Range<usize>, Strength)>;
 const LONGEST_KEY: usize = 16_384;
 
 /// The first or the last line of a private key.
+#[derive(Debug)]
 pub(super) struct Frame {
     pub range: Range<usize>,
     pub begins: bool,
 }
 
-/// All lines that private keys begin and end with.
-pub(super) fn key_frames(text: &[u8]) -> Vec<Frame> {
-    static KEYWORDS: LazyLock<Words> =
-        LazyLock::new(|| Words::new(&["PRIVATE KEY", "PuTTY-User-Key-File-"]));
-    let mut frames = Vec::new();
-    KEYWORDS.read(text, |word, place| match word {
-        0 => frames.extend(frame(text, &place)),
-        _ if matches!(&text[place.end..], [b'2' | b'3', b':', b' ', ..]) => frames.push(Frame {
-            range: place.start..place.end + 3,
-            begins: true,
-        }),
-        _ => {}
-    });
-    frames
+/// What lines that private keys begin and end with are found by.
+pub(super) const FRAMES: [&str; 2] = ["PRIVATE KEY", "PuTTY-User-Key-File-"];
+
+/// The last of the lines that private keys begin and end with.
+pub(super) fn last_frame(text: &[u8]) -> Option<Frame> {
+    static KEYWORDS: LazyLock<Words> = LazyLock::new(|| Words::new(&FRAMES));
+    let mut last = None;
+    // None is without a dash.
+    if memchr::memchr(b'-', text).is_some() {
+        KEYWORDS.read(text, |_, place| last = frame(text, &place).or(last.take()));
+    }
+    last
+}
+
+/// The line around one of the keywords.
+pub(super) fn frame(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
+    if keyword.len() == FRAMES[0].len() {
+        return armor_line(text, keyword);
+    }
+    let is_versioned = matches!(&text[keyword.end..], [b'2' | b'3', b':', b' ', ..]);
+    is_versioned.then_some(Frame {
+        range: keyword.start..keyword.end + 3,
+        begins: true,
+    })
 }
 
 /// The line of armour around its keyword.
-fn frame(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
+fn armor_line(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
     const LONGEST: usize = 48;
     let head = &text[keyword.start.saturating_sub(LONGEST)..keyword.start];
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b" _-".contains(byte);
@@ -67,7 +78,7 @@ fn frame(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
 /// A private key in armour, with its header. Key material must follow: code that parses keys holds the
 /// bare header.
 pub(super) fn armor(runs: &mut Runs<'_>, text: &[u8], keyword: &Range<usize>) -> Found {
-    let frame = frame(text, keyword).filter(|frame| frame.begins)?;
+    let frame = armor_line(text, keyword).filter(|frame| frame.begins)?;
     let rest = &text[frame.range.end..];
     let start = frame.range.end;
     let body = start + preamble(rest);

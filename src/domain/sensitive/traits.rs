@@ -20,6 +20,22 @@ impl Set {
         set
     }
 
+    /// The bytes of a text.
+    fn among(text: &[u8]) -> Set {
+        // Two registers: a place in memory would be read again for each byte.
+        let [mut low, mut high] = [0_u64; 2];
+        for byte in text {
+            let (bit, is_high) = (1_u64 << (byte & 63), u64::from(byte >> 6 & 1));
+            high |= bit & is_high.wrapping_neg();
+            low |= bit & is_high.wrapping_sub(1);
+        }
+        if text.is_ascii() {
+            Set([low, high, 0, 0])
+        } else {
+            Set::of(text)
+        }
+    }
+
     const fn add(&mut self, byte: u8) {
         self.0[(byte >> 6) as usize] |= 1 << (byte & 63);
     }
@@ -152,6 +168,28 @@ const PLACEHOLDERS: [&str; 5] = ["your", "example", "xxxx", "....", "placeholder
 static WORDS: LazyLock<Words> =
     LazyLock::new(|| Words::new(&[TELLING.as_slice(), PLACEHOLDERS.as_slice()].concat()));
 
+/// Words of one character have so many of it.
+const SHORTEST_RUN: usize = 4;
+
+/// What these words are made of, but for those of one character. Few texts have all letters of one.
+const PARTS: [Set; TELLING.len() + PLACEHOLDERS.len()] = {
+    let mut parts = [Set([u64::MAX; 4]); TELLING.len() + PLACEHOLDERS.len()];
+    let mut at = 0;
+    while at < parts.len() {
+        let word = match at < TELLING.len() {
+            true => TELLING[at].as_bytes(),
+            false => PLACEHOLDERS[at - TELLING.len()].as_bytes(),
+        };
+        if word[0] != word[1] {
+            parts[at] = Set::of(word);
+        } else {
+            assert!(word.len() == SHORTEST_RUN);
+        }
+        at += 1;
+    }
+    parts
+};
+
 /// What a text shows.
 #[derive(Debug, Clone)]
 pub(super) struct Traits<'t> {
@@ -183,18 +221,9 @@ struct Found {
 
 impl<'t> Traits<'t> {
     pub fn of(text: &'t [u8]) -> Self {
-        // Four registers: a place in memory would be read again for each byte.
-        let mut bytes = [0; 4];
-        for byte in text {
-            let bit = 1_u64 << (byte & 63);
-            for (part, bits) in bytes.iter_mut().enumerate() {
-                *bits |= bit * u64::from(usize::from(byte >> 6) == part);
-            }
-        }
-        let bytes = Set(bytes);
         Traits {
             text,
-            bytes,
+            bytes: Set::among(text),
             order: OnceCell::new(),
             words: OnceCell::new(),
         }
@@ -235,6 +264,11 @@ impl<'t> Traits<'t> {
     fn words(&self) -> Found {
         *self.words.get_or_init(|| {
             let mut found = Found::default();
+            let small = self.bytes.lowercase();
+            let has_run = || self.order().same >= SHORTEST_RUN;
+            if !PARTS.iter().any(|word| word.is_within(small)) && !has_run() {
+                return found;
+            }
             WORDS.read(self.text, |word, _| match word < TELLING.len() {
                 true => found.telling = true,
                 false => found.placeholder = true,
@@ -270,6 +304,14 @@ impl<'t> Traits<'t> {
 
     /// Whether the Shannon entropy is at least so many bits a byte.
     pub fn has_entropy(&self, least: f64) -> bool {
+        let length = self.text.len();
+        // It is lowest where all but one character stand once.
+        if let Some(whole) = PRODUCTS.products.get(length)
+            && whole - PRODUCTS.products[(length + 1).saturating_sub(self.different())]
+                >= least * length as f64
+        {
+            return true;
+        }
         let mut counts = [0_u16; 256];
         let mut sum = 0;
         for byte in self.text {
@@ -277,7 +319,6 @@ impl<'t> Traits<'t> {
             sum += PRODUCTS.steps[usize::from(*count).min(LONGEST - 1)];
             *count = count.saturating_add(1);
         }
-        let length = self.text.len();
         let whole = PRODUCTS.products.get(length).copied();
         let rest = whole.unwrap_or_else(|| product(length)) - sum as f64 / UNIT;
         rest >= (least - 1e-9) * length as f64
