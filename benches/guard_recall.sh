@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 guard=$(realpath "$1") sources=$(realpath "$2")
 work=target/guard-recall
 python=${GUARD_PEERS:-$work/venv/bin}/python
-rm -rf "$work/cases" "$work/bin"
+rm -rf "${work:?}/cases" "${work:?}/bin"
 mkdir -p "$work/bin" "$work/cases"
 
 if [ -z "${GUARD_PEERS:-}" ]; then
