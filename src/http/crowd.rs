@@ -240,6 +240,7 @@ impl Crowd {
                 seat,
                 under_way: 0,
                 has_asked: false,
+                has_refused: false,
             }),
             seats: Arc::clone(&self.seats),
             _permit: permit,
@@ -266,6 +267,7 @@ struct State {
     seat: Seat,
     under_way: usize,
     has_asked: bool,
+    has_refused: bool,
 }
 
 impl Place {
@@ -287,6 +289,16 @@ impl Place {
     /// Whether a request has ever begun.
     pub fn has_asked(&self) -> bool {
         lock(&self.state).has_asked
+    }
+
+    /// Notes that a request was refused whose body may not have come yet.
+    pub fn refuse(&self) {
+        lock(&self.state).has_refused = true;
+    }
+
+    /// Whether a request was refused whose body may not have come yet.
+    pub fn has_refused(&self) -> bool {
+        lock(&self.state).has_refused
     }
 
     fn end(&self) {

@@ -202,7 +202,10 @@ impl Hall<'_> {
                     if let Err(error) = ended {
                         tracing::debug!(?peer, %error, "A connection broke.");
                     }
-                    return;
+                    // Closed now, the rest of a body that was refused would take its answer with it.
+                    if !place.has_refused() {
+                        return;
+                    }
                 }
             }
             drop(place);
@@ -254,6 +257,7 @@ where
         // The answer to HEAD is that to GET; the connection leaves its body out.
         *request.method_mut() = Method::GET;
     }
+    let has_body = !request.body().is_end_stream();
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(guest);
     let answered = AssertUnwindSafe(routes.call(request)).catch_unwind();
@@ -264,6 +268,9 @@ where
             parts::dressed(ApiError::internal().into_response())
         }
     };
+    if has_body && response.status().is_client_error() {
+        place.refuse();
+    }
     if let Some(signer) = signer {
         signers.note(signer, response.status());
     }

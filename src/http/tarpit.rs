@@ -1,8 +1,11 @@
-//! Tarpit for evicted connections.
+//! Tarpit for evicted connections and for those whose last request was refused.
 //!
 //! A client that loses its connection may open another at once. Thousands of such clients fill the queue of
 //! connections to accept, and everybody else waits behind them. An evicted connection therefore stays open for
 //! some seconds. It is not read and costs a file descriptor and a small task.
+//!
+//! A request may be refused before its body has come. If its connection were closed at once, what is still on the way
+//! would reset it, and the answer would be lost.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

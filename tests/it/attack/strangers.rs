@@ -85,6 +85,17 @@ async fn a_webhook_without_a_signature_is_refused_before_its_body() {
     server.stop().await.unwrap();
 }
 
+/// A connection that is closed while its client still sends is reset, and the answer is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_reaches_a_client_that_still_sends() {
+    let server = listening().await;
+    for _ in 0..20 {
+        let hook = server.request("POST", HOOK).body(vec![b' '; 25 << 20]);
+        assert_eq!(answer(hook).await.status, 401);
+    }
+    server.stop().await.unwrap();
+}
+
 /// Three senders of what might be the largest webhook, who then say nothing.
 #[tokio::test]
 async fn bodies_that_do_not_come_hold_up_nobody() {
