@@ -259,20 +259,9 @@ fn judge_binary(content: &[u8], is_allowed: bool) -> Verdict {
 }
 
 fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verdict {
-    let found = contents::scan(path, after);
-    if found.is_empty() {
-        return Verdict::Passes;
-    }
-    let before = text::decoded(before);
-    let before = contents::scan(path, &before);
-    let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
     let (is_in_tests, is_in_docs) = (names::is_in_tests(path), names::is_in_docs(path));
-    let is_new = |finding: &&Finding<'_>| {
-        !known.contains(&*finding.secret) && (!is_allowed || finding.rule.kind.is_key())
-    };
-    let reason = |finding: &Finding<'_>| Reason::Content(finding.rule.category, finding.rule.what);
-    let new = || found.iter().filter(is_new);
-    let blocks = |finding: &&Finding<'_>| match finding.strength {
+    let may_be_judged = |finding: &Finding<'_>| !is_allowed || finding.rule.kind.is_key();
+    let blocks = |finding: &Finding<'_>| match finding.strength {
         Strength::Possible => false,
         Strength::Likely if is_in_docs => {
             !is_in_tests && !matches!(finding.rule.kind, Kind::Generic | Kind::Setting)
@@ -280,7 +269,21 @@ fn judge_text(path: &str, before: &[u8], after: &[u8], is_allowed: bool) -> Verd
         Strength::Likely => !is_in_tests,
         Strength::Certain => true,
     };
-    if let Some(finding) = contents::first(new().filter(blocks)) {
+    // What the file held before is known only once all of it was read.
+    let is_enough =
+        |finding: &Finding<'_>| before.is_empty() && may_be_judged(finding) && blocks(finding);
+    let found = contents::scan_until(path, after, is_enough);
+    if found.is_empty() {
+        return Verdict::Passes;
+    }
+    let before = text::decoded(before);
+    let before = contents::scan(path, &before);
+    let known: HashSet<&[u8]> = before.iter().map(|finding| &*finding.secret).collect();
+    let is_new =
+        |finding: &&Finding<'_>| may_be_judged(finding) && !known.contains(&*finding.secret);
+    let reason = |finding: &Finding<'_>| Reason::Content(finding.rule.category, finding.rule.what);
+    let new = || found.iter().filter(is_new);
+    if let Some(finding) = contents::first(new().filter(|finding| blocks(finding))) {
         return Verdict::Blocks(reason(finding));
     }
     // Tests are full of what only looks like a secret.

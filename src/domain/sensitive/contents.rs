@@ -40,8 +40,19 @@ pub(super) enum Strength {
 
 /// All secrets that a file holds: as they stand there, behind escapes and in base64.
 pub(super) fn scan<'t>(path: &'t str, text: &'t [u8]) -> Vec<Finding<'t>> {
-    let mut found = Look::over(path, text, Reading::File).found;
-    add_decoded(path, text, &mut found);
+    scan_until(path, text, |_| false)
+}
+
+/// The same up to shortly behind the first that is `enough`.
+pub(super) fn scan_until<'t>(
+    path: &'t str,
+    text: &'t [u8],
+    enough: impl Fn(&Finding<'_>) -> bool,
+) -> Vec<Finding<'t>> {
+    let mut found = Look::over(path, text, Reading::File, &enough).found;
+    if !found.iter().any(&enough) {
+        add_decoded(path, text, &mut found);
+    }
     found
 }
 
@@ -61,7 +72,7 @@ pub(super) fn scan_prose(text: &[u8]) -> Prose<'_> {
         loose,
         frames,
         ..
-    } = Look::over("", text, Reading::Prose);
+    } = Look::over("", text, Reading::Prose, |_| false);
     add_decoded("", text, &mut found);
     Prose {
         found,
@@ -80,7 +91,7 @@ where
 
 fn add_decoded<'t>(path: &str, text: &'t [u8], found: &mut Vec<Finding<'t>>) {
     for view in &decode::views(text) {
-        let inside = Look::over(path, view.text(), Reading::Decoded(view)).found;
+        let inside = Look::over(path, view.text(), Reading::Decoded(view), |_| false).found;
         let keys = view.keys().map(|place| Finding::key(place, view.text()));
         let mut piece = 0;
         for finding in inside.into_iter().chain(keys) {
@@ -126,5 +137,5 @@ pub(super) fn keywords() -> Vec<Vec<u8>> {
 /// How many bytes were looked at beside those that the automaton read.
 #[cfg(test)]
 pub(super) fn steps(text: &[u8]) -> usize {
-    Look::over("", text, Reading::File).runs.steps
+    Look::over("", text, Reading::File, |_| false).runs.steps
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use super::assignment::{self, Assignment};
 use super::contents::{Finding, Strength};
@@ -33,6 +33,9 @@ pub(super) enum Reading<'v> {
 
 /// How far before a token what may escape its first letter begins.
 const BEFORE: usize = 8;
+
+/// How far behind a finding that is enough another reason for it is looked for.
+const BEHIND: usize = 1 << 10;
 
 /// A vendor's name.
 #[derive(Debug, Clone, Copy)]
@@ -78,8 +81,13 @@ pub(super) struct Look<'t> {
 }
 
 impl<'t> Look<'t> {
-    /// Reads a text.
-    pub fn over(path: &'t str, text: &'t [u8], reading: Reading<'t>) -> Self {
+    /// Reads a text, or its beginning where a finding there is `enough`.
+    pub fn over(
+        path: &'t str,
+        text: &'t [u8],
+        reading: Reading<'t>,
+        enough: impl Fn(&Finding<'t>) -> bool,
+    ) -> Self {
         let mut look = Look {
             path,
             text,
@@ -100,7 +108,19 @@ impl<'t> Look<'t> {
             loose: Vec::new(),
             frames: Vec::new(),
         };
-        SCANNER.read(text, |keyword, place| look.keyword(keyword, place));
+        let (mut seen, mut end) = (0, usize::MAX);
+        SCANNER.read(text, |keyword, place| {
+            if place.start > end {
+                return ControlFlow::Break(());
+            }
+            let at = place.end;
+            look.keyword(keyword, place);
+            if look.found[seen..].iter().any(&enough) {
+                end = end.min(at + BEHIND);
+            }
+            seen = look.found.len();
+            ControlFlow::Continue(())
+        });
         look
     }
 

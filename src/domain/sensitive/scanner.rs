@@ -1,7 +1,7 @@
 //! The automaton of all keywords, and what each of them is for.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::LazyLock;
 
 use super::rules::{self, KINDS, Kind, Rule};
@@ -186,8 +186,12 @@ impl Keywords {
 }
 
 impl Scanner {
-    /// Calls back for every keyword in a text, with its place.
-    pub fn read(&self, text: &[u8], mut found: impl FnMut(&Keyword, Range<usize>)) {
+    /// Calls back for every keyword in a text, with its place, until told to break.
+    pub fn read(
+        &self,
+        text: &[u8],
+        mut found: impl FnMut(&Keyword, Range<usize>) -> ControlFlow<()>,
+    ) {
         self.words
             .read(text, |word, place| found(&self.keywords[word], place));
     }

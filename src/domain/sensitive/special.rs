@@ -1,7 +1,7 @@
 //! Secrets that need more than a shape: armoured keys, URLs, headers, arguments.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::LazyLock;
 
 use data_encoding::{BASE64, BASE64_NOPAD};
@@ -35,7 +35,10 @@ pub(super) fn last_frame(text: &[u8]) -> Option<Frame> {
     let mut last = None;
     // None is without a dash.
     if memchr::memchr(b'-', text).is_some() {
-        KEYWORDS.read(text, |_, place| last = frame(text, &place).or(last.take()));
+        KEYWORDS.read(text, |_, place| {
+            last = frame(text, &place).or(last.take());
+            ControlFlow::Continue(())
+        });
     }
     last
 }

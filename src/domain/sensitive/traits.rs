@@ -1,6 +1,7 @@
 //! What one reading of a text shows: which characters it has, how they change, and which words.
 
 use std::cell::OnceCell;
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use super::words::Words;
@@ -269,9 +270,12 @@ impl<'t> Traits<'t> {
             if !PARTS.iter().any(|word| word.is_within(small)) && !has_run() {
                 return found;
             }
-            WORDS.read(self.text, |word, _| match word < TELLING.len() {
-                true => found.telling = true,
-                false => found.placeholder = true,
+            WORDS.read(self.text, |word, _| {
+                match word < TELLING.len() {
+                    true => found.telling = true,
+                    false => found.placeholder = true,
+                }
+                ControlFlow::Continue(())
             });
             found
         })

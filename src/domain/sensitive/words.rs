@@ -1,6 +1,6 @@
 //! An automaton of words, read one byte after the other.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
@@ -22,13 +22,16 @@ impl Words {
         Words { automaton, start }
     }
 
-    /// Calls back for every word in a text, with its number and its place.
-    pub fn read(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
+    /// Calls back for every word in a text, with its number and its place, until told to break.
+    pub fn read(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>) -> ControlFlow<()>) {
         let mut state = self.start;
         for (at, byte) in text.iter().enumerate() {
             state = self.next(state, *byte);
             for word in self.ends_at(state) {
-                found(word, at + 1 - self.length(word)..at + 1);
+                let place = at + 1 - self.length(word)..at + 1;
+                if found(word, place).is_break() {
+                    return;
+                }
             }
         }
     }
