@@ -31,6 +31,7 @@ mod tests;
 mod text;
 mod traits;
 mod unpack;
+mod web_config;
 mod words;
 
 use std::collections::HashSet;

@@ -1,9 +1,12 @@
 //! What a person chose or a machine drew, and what names something in a program.
 
-use data_encoding::BASE64;
+use std::sync::LazyLock;
 
-use super::plausible::{holds, is_placeholder, is_public};
+use data_encoding::{BASE64, BASE64_NOPAD};
+
+use super::plausible::{is_placeholder, is_public};
 use super::traits::{ALNUM, CAPITAL, DIGIT, LETTER, SMALL, Set, Traits};
+use super::words::Words;
 
 const HEX: Set = Set::of(b"0123456789abcdefABCDEF");
 const SIGN: Set = Set::of(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
@@ -17,7 +20,7 @@ impl Traits<'_> {
         let is_quick = || length >= 20 && self.is_mixed() && self.order().changes * 3 >= length;
         (is_hex() || is_quick())
             && self.digits() >= 3
-            && !self.text.contains(&b'.')
+            && !self.bytes.has(b'.')
             && self.is_credential()
     }
 
@@ -54,16 +57,18 @@ impl Traits<'_> {
 
     /// Paths, addresses and the names of members.
     fn is_path(&self) -> bool {
-        self.text.contains(&b'/')
-            || holds(self.text, b"::")
-            || holds(self.text, b"->")
-            || self.is_member()
+        const PARTS: Set = Set::of(b":->");
+        let is_joined = || {
+            let mut pairs = self.text.windows(2);
+            pairs.any(|pair| matches!(pair, b"::" | b"->"))
+        };
+        self.bytes.has(b'/') || (self.bytes.meets(PARTS) && is_joined()) || self.is_member()
     }
 
     /// The name of a member of something: `settings.password1`.
     fn is_member(&self) -> bool {
         const NAME: Set = ALNUM.with(Set::of(b"_."));
-        self.text.contains(&b'.')
+        self.bytes.has(b'.')
             && self.bytes.is_within(NAME)
             && self
                 .text
@@ -74,33 +79,25 @@ impl Traits<'_> {
     /// A value that names something in a program: `settings.password1`, `x25519_private_key`.
     pub fn is_identifier(&self) -> bool {
         const NAME: Set = ALNUM.with(Set::of(b"_."));
-        const WORDS: [&[u8]; 6] = [
-            b"key",
-            b"token",
-            b"secret",
-            b"passw",
-            b"credential",
-            b"auth",
-        ];
+        static WORDS: LazyLock<Words> = LazyLock::new(|| {
+            Words::new(&["key", "token", "secret", "passw", "credential", "auth"])
+        });
         if !self.bytes.is_within(NAME) {
             return false;
         }
-        let is_joined = self.text.contains(&b'_');
+        let is_joined = self.bytes.has(b'_');
         if !is_joined && self.order().changes * 5 >= self.text.len() * 2 {
             return false;
         }
-        let lower = self.text.to_ascii_lowercase();
         self.is_member()
-            || WORDS.iter().any(|word| holds(&lower, word))
+            || WORDS.stand_in(self.text)
             || (is_joined && self.text.split(|byte| *byte == b'_').all(is_word))
     }
 
-    /// A cheap test before all others: of a secret's length, with a digit or long without one.
+    /// A cheap test before all others: a value of a [secret's length](may_be_secret) has a digit or
+    /// is long without one.
     pub fn may_be_secret(&self) -> bool {
-        let length = self.text.len();
-        (8..=128).contains(&length)
-            && (length >= 20 || self.bytes.meets(DIGIT))
-            && self.bytes.meets(LETTER)
+        (self.text.len() >= 20 || self.bytes.meets(DIGIT)) && self.bytes.meets(LETTER)
     }
 
     /// Keys that are public or have a rule of their own, hashes of passwords, and placeholders in
@@ -113,11 +110,24 @@ impl Traits<'_> {
                 && parts.next().is_some()
         };
         let is_encoded = || {
-            let plain = BASE64.decode(self.text).ok();
-            plain.is_some_and(|plain| plain.len() >= 4 && is_text(&plain) && is_placeholder(&plain))
+            // What was drawn is no text from the beginning.
+            let mut head = [0; 6];
+            let first = self.text.get(..8);
+            let begins = first.is_some_and(|first| {
+                BASE64_NOPAD.decode_mut(first, &mut head).is_ok() && is_text(&head)
+            });
+            (begins || self.text.len() == 8)
+                && BASE64.decode(self.text).is_ok_and(|plain| {
+                    plain.len() >= 4 && is_text(&plain) && is_placeholder(&plain)
+                })
         };
         is_public(self.text) || is_hash() || is_encoded()
     }
+}
+
+/// Whether values of this length, in bytes, may be secrets that only their names give away.
+pub(super) fn may_be_secret(length: usize) -> bool {
+    (8..=128).contains(&length)
 }
 
 /// A word, perhaps with a digit or more at its end: `Win32`.

@@ -14,6 +14,9 @@ use super::rules::{Kind, Rule};
 use super::scanner::SCANNER;
 use super::special::Frame;
 
+/// What was decoded is read on a thread of its own in texts of so many bytes.
+const LARGE: usize = 64 << 10;
+
 /// A secret that was found.
 #[derive(Debug, Clone)]
 pub(super) struct Finding<'t> {
@@ -47,38 +50,99 @@ pub(super) fn scan<'t>(path: &'t str, text: &'t [u8]) -> Vec<Finding<'t>> {
 pub(super) fn scan_until<'t>(
     path: &'t str,
     text: &'t [u8],
-    enough: impl Fn(&Finding<'_>) -> bool,
+    enough: impl Fn(&Finding<'_>) -> bool + Sync,
 ) -> Vec<Finding<'t>> {
-    let mut found = Look::over(path, text, Reading::File, &enough).found;
-    if !found.iter().any(&enough) {
-        add_decoded(path, text, &mut found);
+    let as_it_stands = || Look::over(path, text, Reading::File, &enough).found;
+    let decoded = || {
+        let mut found = Vec::new();
+        read_decoded(path, text, |finding, range| {
+            found.push(Finding {
+                // What was copied letter for letter needs no place of its own.
+                secret: match &text[range.clone()] {
+                    letters if *letters == *finding.secret => Cow::Borrowed(letters),
+                    _ => Cow::Owned(finding.secret.into_owned()),
+                },
+                range,
+                rule: finding.rule,
+                strength: finding.strength,
+                order: finding.order,
+            });
+        });
+        found
+    };
+    if text.len() < LARGE {
+        let mut found = as_it_stands();
+        if !found.iter().any(&enough) {
+            found.extend(decoded());
+        }
+        return found;
     }
+    let (mut found, decoded) = side_by_side(as_it_stands, decoded);
+    found.extend(decoded);
     found
 }
 
 /// What is found in a text that people read.
-pub(super) struct Prose<'t> {
-    pub found: Vec<Finding<'t>>,
+pub(super) struct Prose {
+    /// What a file would be judged by.
+    pub found: Vec<Place>,
     /// What has the looser format of a credential.
     pub loose: Vec<Range<usize>>,
     /// First and last lines of keys.
     pub frames: Vec<Frame>,
 }
 
-/// The same of a text that people read.
-pub(super) fn scan_prose(text: &[u8]) -> Prose<'_> {
-    let Look {
-        mut found,
-        loose,
-        frames,
-        ..
-    } = Look::over("", text, Reading::Prose, |_| false);
-    add_decoded("", text, &mut found);
+/// Where a secret stands.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The body of a key in letters.
+    pub is_armor: bool,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// The same of a text that people read. What is merely possible stays.
+pub(super) fn scan_prose(text: &[u8]) -> Prose {
+    let place = |finding: &Finding<'_>, range: Range<usize>| {
+        (finding.strength != Strength::Possible).then_some(Place {
+            is_armor: finding.rule.kind == Kind::Armor,
+            start: range.start,
+            end: range.end,
+        })
+    };
+    let as_it_stands = || Look::over("", text, Reading::Prose, |_| false);
+    let decoded = || {
+        let mut found = Vec::new();
+        read_decoded("", text, |finding, range| {
+            found.extend(place(&finding, range))
+        });
+        found
+    };
+    let (look, decoded) = match text.len() < LARGE {
+        true => (as_it_stands(), decoded()),
+        false => side_by_side(as_it_stands, decoded),
+    };
+    let standing = look.found.iter();
+    let mut found: Vec<Place> = standing
+        .filter_map(|finding| place(finding, finding.range.clone()))
+        .collect();
+    found.extend(decoded);
     Prose {
         found,
-        loose,
-        frames,
+        loose: look.loose,
+        frames: look.frames,
     }
+}
+
+/// Does two things at once, or one after the other where no thread is to be had.
+fn side_by_side<A, B: Send>(one: impl FnOnce() -> A, other: impl Fn() -> B + Sync) -> (A, B) {
+    std::thread::scope(|scope| {
+        let other = &other;
+        let beside = std::thread::Builder::new().spawn_scoped(scope, other);
+        let one = one();
+        let done = beside.ok().and_then(|beside| beside.join().ok());
+        (one, done.unwrap_or_else(other))
+    })
 }
 
 /// The finding whose rule comes first in the order of reasons.
@@ -89,7 +153,8 @@ where
     found.min_by_key(|finding| (finding.order, finding.range.start, finding.range.end))
 }
 
-fn add_decoded<'t>(path: &str, text: &'t [u8], found: &mut Vec<Finding<'t>>) {
+/// Calls back for every secret behind escapes and in base64, with where it stands in the text.
+fn read_decoded(path: &str, text: &[u8], mut found: impl FnMut(Finding<'_>, Range<usize>)) {
     for view in &decode::views(text) {
         let inside = Look::over(path, view.text(), Reading::Decoded(view), |_| false).found;
         let keys = view.keys().map(|place| Finding::key(place, view.text()));
@@ -99,15 +164,9 @@ fn add_decoded<'t>(path: &str, text: &'t [u8], found: &mut Vec<Finding<'t>>) {
                 Some(start) => Some(start..start + finding.range.len()),
                 None => view.origin(&finding.range),
             };
-            found.extend(range.map(|range| Finding {
-                // What was copied letter for letter needs no place of its own.
-                secret: match &text[range.clone()] {
-                    letters if *letters == *finding.secret => Cow::Borrowed(letters),
-                    _ => Cow::Owned(finding.secret.into_owned()),
-                },
-                range,
-                ..finding
-            }));
+            if let Some(range) = range {
+                found(finding, range);
+            }
         }
     }
 }

@@ -122,6 +122,18 @@ const DUMMIES: [&str; 95] = [
     "hashed",
 ];
 
+/// The second letters of words, one bit each, by the first letter. Most passwords begin otherwise.
+const BEGINNINGS: [u32; 26] = {
+    let mut seconds = [0; 26];
+    let mut at = 0;
+    while at < DUMMIES.len() {
+        let word = DUMMIES[at].as_bytes();
+        seconds[(word[0] - b'a') as usize] |= 1 << (word[1] - b'a');
+        at += 1;
+    }
+    seconds
+};
+
 /// Whether nothing is left of a password when the words are taken away that everybody uses.
 pub(super) fn is_made_of_dummies(password: &[u8]) -> bool {
     static WORDS: LazyLock<Words> = LazyLock::new(|| Words::new(&DUMMIES));
@@ -130,12 +142,20 @@ pub(super) fn is_made_of_dummies(password: &[u8]) -> bool {
         .iter()
         .rposition(is_letter)
         .map_or(0, |last| last + 1);
+    let mut letters = password[..end].iter().filter_map(|byte| unleet(*byte));
+    let [Some(first), Some(second)] = [letters.next(), letters.next()] else {
+        return end == 0;
+    };
+    let place = |letter: u8| letter.to_ascii_lowercase() - b'a';
+    if BEGINNINGS[usize::from(place(first))] >> place(second) & 1 == 0 {
+        return false;
+    }
     let words = &*WORDS;
     let mut state = words.start();
     // Which prefixes are made of words only? One bit each, of the whole text so far the lowest.
     const LONGEST: u32 = (1 << 14) - 1;
     let mut reached = 1_u32;
-    for letter in password[..end].iter().filter_map(|byte| unleet(*byte)) {
+    for letter in [first, second].into_iter().chain(letters) {
         state = words.next(state, letter);
         reached <<= 1;
         for word in words.ends_at(state) {

@@ -7,8 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::contents::{self, Prose, Strength};
-use super::rules::Kind;
+use super::contents::{self, Place, Prose, Strength};
 use super::special::{self, Frame};
 use super::{Reason, text};
 
@@ -87,27 +86,20 @@ fn secrets_in_bytes(text: &[u8]) -> Vec<Range<usize>> {
         return Vec::new();
     }
     let Prose {
-        found: findings,
+        found: mut places,
         loose: mut found,
         frames,
     } = contents::scan_prose(text);
-    // What is possible is only warned about in files. All that stands in one stretch of base64 has
-    // the same range, which is read once.
-    let mut ranges: Vec<(bool, usize, usize)> = findings
-        .iter()
-        .filter(|finding| finding.strength != Strength::Possible)
-        .map(|finding| {
-            (
-                finding.rule.kind == Kind::Armor,
-                finding.range.start,
-                finding.range.end,
-            )
-        })
-        .collect();
-    // Stretches are in order already.
-    ranges.sort();
-    ranges.dedup();
-    for (is_armor, start, end) in ranges {
+    // All that stands in one stretch of base64 has the same range, which is read once. Stretches are
+    // in order already.
+    places.sort();
+    places.dedup();
+    for Place {
+        is_armor,
+        start,
+        end,
+    } in places
+    {
         if is_armor {
             // Followed below, run by run: what the rule takes in may hold the quotes of JSON.
             key_runs(text, start..end, &mut found);

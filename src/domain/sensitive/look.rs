@@ -1,10 +1,13 @@
 //! One pass over a text: what follows each keyword.
 
+mod named;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
 use super::assignment::{self, Assignment};
+use super::chosen::may_be_secret;
 use super::contents::{Finding, Strength};
 use super::decode::View;
 use super::rules::{self, Kind};
@@ -12,7 +15,8 @@ use super::scanner::{Keyword, Role, SCANNER};
 use super::setting::Setting;
 use super::shape::{Class, Runs, Shape};
 use super::traits::Traits;
-use super::{Category, apart, around, plausible, special};
+use super::web_config::WebConfig;
+use super::{Category, apart, plausible, special};
 
 /// The shortest secret that only its vendor's name gives away.
 const SHORTEST: usize = 14;
@@ -70,6 +74,7 @@ pub(super) struct Look<'t> {
     web_key_end: usize,
     manifest_end: usize,
     connection_end: usize,
+    web_config: WebConfig,
     /// Up to where the host of the connection string is known, and whether others reach it; none is
     /// one that they do not.
     host: (usize, Option<bool>),
@@ -103,6 +108,7 @@ impl<'t> Look<'t> {
             web_key_end: 0,
             manifest_end: 0,
             connection_end: 0,
+            web_config: WebConfig::default(),
             host: (0, None),
             found: Vec::new(),
             loose: Vec::new(),
@@ -205,7 +211,7 @@ impl<'t> Look<'t> {
             Kind::Jwt => Strength::Likely,
             _ if Traits::of(token).is_filler() => return,
             Kind::Trial => Strength::Possible,
-            Kind::MaybePublic if special::is_web_config(self.text, &place) => Strength::Possible,
+            Kind::MaybePublic if self.web_config.holds(self.text, &place) => Strength::Possible,
             _ => Strength::Certain,
         };
         self.push(order, place, strength);
@@ -271,20 +277,24 @@ impl<'t> Look<'t> {
         if is_known || tail > assignment::LONGEST_NAME {
             return;
         }
-        self.last = None;
-        let read = assignment::read(&mut self.runs, self.text, word_end..end);
-        let setting = read.map(|read| {
-            let copied = self.copied(1, &(read.name.start..read.value.end));
-            Setting::new(read, copied)
-        });
-        if let Some(setting) = &setting {
-            self.connection(&setting.assignment);
-            if setting.assignment.value.len() >= SHORTEST {
-                self.under_vendors(setting);
-            }
-            self.generic(setting);
+        self.last = Some((end, None));
+        let Some(read) = assignment::read(&mut self.runs, self.text, word_end..end) else {
+            return;
+        };
+        self.connection(&read);
+        let length = read.value.len();
+        if length < SHORTEST && !may_be_secret(length) {
+            return;
         }
-        self.last = Some((end, setting));
+        let copied = self.copied(1, &(read.name.start..read.value.end));
+        let setting = Setting::new(read, copied);
+        if length >= SHORTEST {
+            self.under_vendors(&setting);
+        }
+        self.generic(&setting);
+        if length >= SHORTEST {
+            self.last = Some((end, Some(setting)));
+        }
     }
 
     /// A value under the names of vendors: the first rule that it fits, of each strength.
@@ -299,10 +309,11 @@ impl<'t> Look<'t> {
                 break;
             }
             let (seen, bit) = (&mut seen[vendor.order / 64], 1 << (vendor.order % 64));
-            if *seen & bit != 0 || setting.is_known_with(vendor) {
+            let is_seen = *seen & bit != 0;
+            *seen |= bit;
+            if is_seen || setting.is_known_with(vendor) {
                 continue;
             }
-            *seen |= bit;
             if !setting.is_credential(self.text) && !setting.is_random(self.text) {
                 return;
             }
@@ -366,104 +377,20 @@ impl<'t> Look<'t> {
     }
 
     fn generic(&mut self, setting: &Setting<'t>) {
-        let Some(strength) = setting.generic(self.is_settings, self.is_program, self.text) else {
-            return;
-        };
         let Range { start, end } = setting.assignment.value;
         // What stands before the name counts: no invisible character may take its place.
         let before = setting.assignment.name.start.checked_sub(1);
-        let is_read =
-            |look: &mut Self| before.is_some_and(|at| look.copied(0, &(at..end)).is_some());
+        if before.is_some_and(|at| self.copied(0, &(at..end)).is_some()) {
+            return;
+        }
+        let Some(strength) = setting.generic(self.is_settings, self.is_program, self.text) else {
+            return;
+        };
         let kind = match strength {
             Strength::Possible if matches!(self.reading, Reading::Decoded(_)) => return,
             Strength::Possible => Kind::Random,
-            _ if is_read(self) => return,
             _ => Kind::Generic,
         };
         self.push(SCANNER.first(kind), start..end, strength);
-    }
-
-    fn special(&mut self, order: usize, keyword: Range<usize>) {
-        let rule = SCANNER.rules[order];
-        let found = match rule.kind {
-            Kind::Armor => special::armor(&mut self.runs, self.text, &keyword),
-            Kind::Url => {
-                let found = special::url(&mut self.runs, self.text, &keyword);
-                if let Some((kind, place, strength)) = found {
-                    self.push(SCANNER.first(kind), place, strength);
-                }
-                return;
-            }
-            Kind::Header => special::header(&mut self.runs, self.text, &keyword),
-            Kind::Argument => {
-                let argued = &mut self.argued[keyword.len().min(15)];
-                if keyword.start < *argued {
-                    return;
-                }
-                let line = special::command_line(self.text, &keyword);
-                *argued = line.end;
-                special::argument(self.text, &keyword, line)
-            }
-            Kind::WebKey => {
-                let from = self.web_key_end;
-                let (end, place) = around::web_key(&mut self.runs, self.text, &keyword, from);
-                self.web_key_end = end.max(from);
-                place.map(|place| (place, Strength::Certain))
-            }
-            Kind::Manifest => {
-                let from = self.manifest_end;
-                let (end, place) = around::manifest(&mut self.runs, self.text, &keyword, from);
-                self.manifest_end = end;
-                place.map(|place| (place, Strength::Likely))
-            }
-            Kind::Driver => around::driver(self.text, &keyword),
-            Kind::Setting => self.setting(order, &keyword),
-            _ => None,
-        };
-        if let Some((place, strength)) = found {
-            self.push(order, place, strength);
-        }
-    }
-
-    /// What a name is set to in the files that a rule asks for.
-    fn setting(
-        &mut self,
-        order: usize,
-        keyword: &Range<usize>,
-    ) -> Option<(Range<usize>, Strength)> {
-        let rule = SCANNER.rules[order];
-        if !(rule.files.is_empty() || rule.files.iter().any(|end| self.path.ends_with(end))) {
-            return None;
-        }
-        let read = assignment::read(&mut self.runs, self.text, keyword.end..keyword.end)?;
-        let place = read.name.start..read.value.end;
-        if self.copied(1, &place).is_some() {
-            return None;
-        }
-        let value = &self.text[read.value.clone()];
-        let shapes = SCANNER.shapes_of(order);
-        let mut fits = |shape: &Shape| shape.is_whole(&mut self.runs, &read.value);
-        if !(shapes.is_empty() || shapes.iter().any(&mut fits)) {
-            return None;
-        }
-        match rule.kind {
-            Kind::Setting if rule.names == ["identified by"] => (read.is_quoted
-                && plausible::is_strong(value))
-            .then_some((read.value, Strength::Likely)),
-            Kind::Setting if rule.names[0] == "mnemonic" => {
-                plausible::is_mnemonic(value).then_some((read.value, Strength::Likely))
-            }
-            Kind::Setting if shapes.is_empty() => {
-                let is_one = value.len() >= 4 && !plausible::is_placeholder(value);
-                is_one.then_some((read.value, Strength::Likely))
-            }
-            Kind::Setting if rule.names == ["private_key_id"] => {
-                (!Traits::of(value).is_filler()).then_some((read.value, Strength::Certain))
-            }
-            Kind::Setting => Traits::of(value)
-                .is_random()
-                .then_some((read.value, Strength::Likely)),
-            _ => None,
-        }
     }
 }

@@ -70,7 +70,7 @@ impl Traits<'_> {
 
     /// Whether an unquoted value can be a secret, and is no word of a program.
     pub fn is_value(&self) -> bool {
-        (self.digits() >= 2 || self.is_drawn()) && !self.text.contains(&b'$')
+        (self.digits() >= 2 || self.is_drawn()) && !self.bytes.has(b'$')
     }
 
     /// Something random enough to mention.

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::assignment::Assignment;
+use super::chosen::may_be_secret;
 use super::contents::Strength;
 use super::look::{NEAR, Vendor};
 use super::secret_name::Secret;
@@ -81,6 +82,9 @@ impl<'t> Setting<'t> {
 
     /// How surely the value is a secret where no vendor is named.
     pub fn generic(&self, is_settings: bool, is_program: bool, text: &'t [u8]) -> Option<Strength> {
+        if !may_be_secret(self.assignment.value.len()) {
+            return None;
+        }
         let traits = self.traits(text);
         if !traits.may_be_secret() {
             return None;

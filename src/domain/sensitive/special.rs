@@ -58,6 +58,11 @@ pub(super) fn frame(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
 /// The line of armour around its keyword.
 fn armor_line(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
     const LONGEST: usize = 48;
+    let rest = &text[keyword.end..];
+    let rest = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
+    let rest = rest
+        .strip_prefix(b"-----")
+        .or(rest.strip_prefix(b" ----"))?;
     let head = &text[keyword.start.saturating_sub(LONGEST)..keyword.start];
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b" _-".contains(byte);
     let line = head.iter().rposition(|byte| !is_part(byte));
@@ -66,11 +71,6 @@ fn armor_line(text: &[u8], keyword: &Range<usize>) -> Option<Frame> {
     let label = &line[dashes + 4..];
     let label = label.strip_prefix(b" ").unwrap_or(label);
     let begins = label.starts_with(b"BEGIN ");
-    let rest = &text[keyword.end..];
-    let rest = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
-    let rest = rest
-        .strip_prefix(b"-----")
-        .or(rest.strip_prefix(b" ----"))?;
     let fifth = usize::from(line[..dashes].ends_with(b"-"));
     (begins || label.starts_with(b"END ")).then(|| Frame {
         range: keyword.start - (line.len() - dashes) - fifth..text.len() - rest.len(),
@@ -388,28 +388,6 @@ fn option(rest: &[u8], flag: &[u8]) -> Option<usize> {
     let at = find(rest, flag)?;
     let before = if at == 0 { b' ' } else { rest[at - 1] };
     before.is_ascii_whitespace().then_some(at)
-}
-
-/// Whether a key stands in the configuration of a web page, where everybody sees it.
-pub(super) fn is_web_config(text: &[u8], place: &Range<usize>) -> bool {
-    let around = &text[place.start.saturating_sub(400)..text.len().min(place.end + 600)];
-    let marks: [&[u8]; 14] = [
-        b"initializeApp",
-        b"FIREBASE_API_KEY",
-        b"NEXT_PUBLIC_",
-        b"EXPO_PUBLIC_",
-        b"VITE_",
-        b"REACT_APP_",
-        b"authDomain",
-        b"messagingSenderId",
-        b"firebaseapp.com",
-        b"firebaseConfig",
-        b"maps.googleapis.com/maps/api/js",
-        b"current_key",
-        b"mobilesdk_app_id",
-        b"GCM_SENDER_ID",
-    ];
-    marks.iter().any(|mark| find(around, mark).is_some())
 }
 
 pub(super) fn find(text: &[u8], part: &[u8]) -> Option<usize> {

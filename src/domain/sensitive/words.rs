@@ -36,6 +36,16 @@ impl Words {
         }
     }
 
+    /// Whether one of the words stands in a text.
+    pub fn stand_in(&self, text: &[u8]) -> bool {
+        let mut is_one = false;
+        self.read(text, |_, _| {
+            is_one = true;
+            ControlFlow::Break(())
+        });
+        is_one
+    }
+
     /// The state before the first byte.
     pub fn start(&self) -> StateID {
         self.start
