@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::sensitive::{AllowList, OpenKey, Verdict, judge, secrets_in, without};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use data_encoding::BASE64;
+use domain::sensitive::{AllowList, OpenKey, Verdict, judge, secrets_in, without};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 

@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::ids::JobId;
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::signature::sign;
-use agent_implement::store::{Store, WriteTx, steps};
 use anyhow::{Context, Result};
 use clap::Parser;
+use domain::ids::JobId;
+use domain::keys::signature::sign;
+use domain::secret::Secret;
 use serde_json::{Value, json};
+use store::{Store, WriteTx, steps};
 use support::load::{self, Load};
 use support::peer::{self, Peer};
 use support::rows;
@@ -29,7 +29,6 @@ use support::table::{self, Row, Wanted};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// The key with which the host's App would sign; the peer that wants one is given the test key.
-const APP_KEY: &str = include_str!("../src/keys/testdata/rsa-test-key.pkcs8.base64");
 
 #[derive(Parser)]
 struct Line {
@@ -262,7 +261,7 @@ impl<'l> Bench<'l> {
         probot
             .arg(self.node_script("probot.mjs"))
             .arg(ports[1].to_string())
-            .env("PRIVATE_KEY", app_key())
+            .env("PRIVATE_KEY", test_support::app_key())
             .env("WEBHOOK_SECRET", service::WEBHOOK_SECRET);
         let started = json!({"id": "webhook", "execute-command": "/bin/true"});
         let mut ended = started.clone();
@@ -446,14 +445,6 @@ fn webhook_body() -> String {
         "sender": user,
     })
     .to_string()
-}
-
-fn app_key() -> String {
-    let label = "PRIVATE KEY";
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        APP_KEY.trim()
-    )
 }
 
 fn group(load: &Load, commits: u64) -> String {

@@ -11,14 +11,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use agent_implement::app::App;
-use agent_implement::domain::secret::Secret;
-use agent_implement::http;
-use agent_implement::keys::admin_token;
-use agent_implement::store::admin_tokens::{self, AdminToken};
-use agent_implement::store::{Store, jobs};
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
+use domain::keys::admin_token;
+use domain::secret::Secret;
+use engine::app::App;
+use store::admin_tokens::{self, AdminToken};
+use store::{Store, jobs};
 use support::table::{self, Row, Wanted, millis};
 use support::{load, rows, service};
 use tokio::io::AsyncWriteExt;
@@ -129,7 +128,7 @@ impl Side {
         put.await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        tokio::spawn(http::serve(app.clone(), listener, std::future::pending()));
+        tokio::spawn(server::serve(app.clone(), listener, std::future::pending()));
         Ok(Self {
             app,
             address,

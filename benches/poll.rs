@@ -11,15 +11,15 @@ mod support;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use agent_implement::app::App;
-use agent_implement::domain::decision::{self, View};
-use agent_implement::domain::issue::FlaggedIssue;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::flow::{self, Stop};
-use agent_implement::sandbox::{Dial, Town, Vendor};
-use agent_implement::store::{Store, mappings, outbox};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use domain::decision::{self, View};
+use domain::issue::FlaggedIssue;
+use domain::mapping::Mapping;
+use engine::Stop;
+use engine::app::App;
+use fake_vendors::{Dial, Town, Vendor};
+use store::{Store, mappings, outbox};
 use support::table::{self, Row, Wanted, millis};
 use support::{rows, service, town};
 
@@ -65,7 +65,7 @@ async fn cycle(line: &Line) -> Result<()> {
     let mapped = (1..=line.mappings).map(|number| paused(&town::team(number)));
     let mapped = mapped.collect::<Result<Vec<Mapping>>>()?;
     place.map(&mapped).await?;
-    flow::poll::once(&place.app).await?;
+    engine::poll::once(&place.app).await?;
 
     let account = place.app.ticketing.first().context("no account")?;
     let own: Vec<&Mapping> = mapped.iter().collect();
@@ -82,7 +82,7 @@ async fn cycle(line: &Line) -> Result<()> {
     for _ in 0..line.rounds {
         place.town.requests().clear();
         let began = Instant::now();
-        flow::poll::once(&place.app).await?;
+        engine::poll::once(&place.app).await?;
         polls.push(millis(began.elapsed()));
         asked = place.asked();
         let began = Instant::now();
@@ -150,7 +150,7 @@ async fn dispatch(line: &Line) -> Result<()> {
         let place = Place::new(line, INTERVAL).await?;
         place.map(&[rows::mapping(&town::team(1))?]).await?;
         let (stop, stopped) = Stop::new();
-        let delivery = tokio::spawn(flow::deliver::run(place.app.clone(), stopped));
+        let delivery = tokio::spawn(engine::deliver::run(place.app.clone(), stopped));
         // With the first ticket the service learns what it asks for once, the ids of labels say.
         town::file(&place.town, 1, 1..=1);
         place.poll_and_deliver(1).await?;
@@ -173,7 +173,7 @@ async fn dispatch(line: &Line) -> Result<()> {
         calls = place.asked();
         more = calls - of_one;
         place.town.requests().clear();
-        flow::watch::once(&place.app).await?;
+        engine::watch::once(&place.app).await?;
         watched = place.asked();
         stop.send(true)?;
         delivery.await?;
@@ -205,7 +205,7 @@ async fn trigger(line: &Line) -> Result<()> {
     let place = Place::new(line, INTERVAL).await?;
     place.map(&[rows::mapping(&town::team(1))?]).await?;
     let (stop, stopped) = Stop::new();
-    let engine = tokio::spawn(flow::run(place.app.clone(), stopped));
+    let engine = tokio::spawn(engine::run(place.app.clone(), stopped));
     let mut waits = Vec::new();
     for number in 1..=2 * line.rounds {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1000))).await;
@@ -280,7 +280,7 @@ impl Place {
 
     /// Polls once and waits until nothing is owed any more and so many runs have been started.
     async fn poll_and_deliver(&self, runs: usize) -> Result<()> {
-        flow::poll::once(&self.app).await?;
+        engine::poll::once(&self.app).await?;
         let began = Instant::now();
         loop {
             let is_idle = self.app.store.read(outbox::lanes)?.is_empty();

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::Vendor;
-use agent_implement::store::{Store, mappings};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use fake_vendors::Vendor;
 use rustix::process::{Pid, Signal, kill_process};
+use store::{Store, mappings};
 use support::peer;
 use support::table::{self, Row, Wanted, millis};
 use support::{rows, town};

@@ -1,7 +1,11 @@
-//! The command line leads to one command; nothing else stands here.
+//! The command line of Agent Implement: one program for the service, its administration and the runs.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::process::ExitCode;
 
+mod cli;
+
 fn main() -> ExitCode {
-    agent_implement::cli::execute(agent_implement::cli::CommandLine::read())
+    cli::execute(cli::CommandLine::read())
 }

@@ -243,15 +243,15 @@ say "format"
 cargo fmt --all --check
 
 say "lints"
-cargo clippy --all-targets --quiet -- -D warnings
+cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 say "tests"
 # Stories wait for processes more than they compute.
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" cargo test --quiet
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" cargo test --workspace --quiet
 
 check_api
 
 say "documentation"
-RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --no-deps --quiet --document-private-items
+RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --quiet --document-private-items
 
 summary

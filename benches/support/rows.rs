@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::issue::{IssueRef, System};
-use agent_implement::domain::job::{Job, JobKind, JobState, PullRef, RunnerKind};
-use agent_implement::domain::mapping::{Input, Mapping};
-use agent_implement::domain::report::Step;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::store::{Store, jobs, steps};
 use anyhow::{Result, anyhow};
+use domain::ids::Repo;
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState, PullRef, RunnerKind};
+use domain::mapping::{Input, Mapping};
+use domain::report::Step;
+use domain::time::Timestamp;
 use serde_json::json;
+use store::{Store, jobs, steps};
 
 /// The job that reports.
 pub const RUNNING: &str = "01BENCH";
@@ -100,7 +100,7 @@ pub fn step(number: u64) -> Step {
 pub async fn fill(store: &Store, count: usize) -> Result<()> {
     for first in (0..count).step_by(BATCH) {
         let batch = first..(first + BATCH).min(count);
-        let put = move |tx: &agent_implement::store::WriteTx<'_>| {
+        let put = move |tx: &store::WriteTx<'_>| {
             for number in batch.clone() {
                 let job = ended(number);
                 jobs::put(tx, &job)?;

@@ -6,16 +6,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use agent_implement::app::{App, Setting};
-use agent_implement::cli::allocator;
-use agent_implement::config::{Config, Options};
-use agent_implement::domain::report::RunPhase;
-use agent_implement::domain::secret::Secret;
-use agent_implement::http;
-use agent_implement::keys::run_token::{Audience, RunTokens};
-use agent_implement::store::{Store, jobs};
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
+use domain::keys::run_token::{Audience, RunTokens};
+use domain::report::RunPhase;
+use domain::secret::Secret;
+use engine::app::{App, Setting};
+use engine::config::{Config, Options};
+use store::{Store, jobs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -43,6 +41,12 @@ struct Service {
     options: Options,
 }
 
+/// Allocator settings of the systemd unit and the container image (packaging/systemd, packaging/docker).
+const ALLOCATOR: [(&str, &str); 2] = [
+    ("MALLOC_ARENA_MAX", "4"),
+    ("MALLOC_MMAP_THRESHOLD_", "32768"),
+];
+
 /// The engine's handles on this store, with these flags beside the usual ones.
 pub fn app(store: Store, more: &[String]) -> Result<App> {
     // The engine makes its HTTP clients at the start, and they ask for a provider.
@@ -55,10 +59,7 @@ pub fn app(store: Store, more: &[String]) -> Result<App> {
 
 /// What the run of [`rows::RUNNING`] reports its progress with.
 pub fn progress_token() -> String {
-    let (job, now) = (
-        rows::RUNNING.into(),
-        agent_implement::clock::Clock::Machine.now(),
-    );
+    let (job, now) = (rows::RUNNING.into(), engine::clock::Clock::Machine.now());
     let expires = now + Duration::from_secs(3600);
     let tokens = RunTokens::new(&Secret::new(TOKEN_SECRET));
     let phase = RunPhase::Implementation;
@@ -105,7 +106,7 @@ async fn served(listener: TcpListener, store: Store) -> Result<App> {
     let app = app(store, &[])?;
     let job = rows::running();
     app.store.write(move |tx| jobs::put(tx, &job)).await?;
-    tokio::spawn(http::serve(app.clone(), listener, std::future::pending()));
+    tokio::spawn(server::serve(app.clone(), listener, std::future::pending()));
     Ok(app)
 }
 
@@ -162,7 +163,7 @@ impl Server {
             .arg(name.get_name())
             .arg("--dir")
             .arg(dir)
-            .envs(allocator::SETTINGS)
+            .envs(ALLOCATOR)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

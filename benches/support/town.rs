@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_implement::sandbox::{Town, TownOptions};
 use anyhow::Result;
+use fake_vendors::{Town, TownOptions};
 
 /// The workflow that a target repository has.
 const WORKFLOW: &str = include_str!("../../templates/workflows/agent-implement.yml");

@@ -1,6 +1,5 @@
 #![no_main]
 
-use agent_implement::fuzzing;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| fuzzing::redaction(data));
+fuzz_target!(|data: &[u8]| fuzz_entry_points::redaction(data));

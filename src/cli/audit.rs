@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::service::{self, Place, Reached};
-use crate::domain::audit::Verdict;
-use crate::store::audit;
+use domain::audit::Verdict;
+use store::audit;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
-use crate::clock::Clock;
-use crate::store::{Backup, KEY_FILE};
+use engine::clock::Clock;
+use store::{Backup, KEY_FILE};
 
 use super::service::{Place, Reached, reach};
 

@@ -11,12 +11,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::app::{App, Setting};
-use crate::config::{Config, ConfigError, EnvFile, Options};
-use crate::domain::checkup::{Finding, Level};
-use crate::flow::doctor::examine;
+use domain::checkup::{Finding, Level};
+use engine::app::{App, Setting};
+use engine::config::{Config, ConfigError, EnvFile, Options};
+use engine::doctor::examine;
 
-use crate::wire::Redactor;
+use vendors::http::Redactor;
 
 use super::terminal::{has_colours, printable};
 use setup::Setup;

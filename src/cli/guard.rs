@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::domain::sensitive::{Category, secrets_in, without};
-use crate::pipeline::scan::{self, Found, Scanned};
+use domain::sensitive::{Category, secrets_in, without};
+use run::scan::{self, Found, Scanned};
 
 /// The exit code of a scan that finds what would block a push.
 const BLOCKED: u8 = 1;

@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::pipeline;
-
 /// Prints the commands that make CI hide the tokens. CI obeys them for everything that follows.
 pub fn mask() -> ExitCode {
-    match pipeline::mask_lines() {
+    match run::mask_lines() {
         Ok(lines) => {
             for line in lines {
                 println!("{line}");

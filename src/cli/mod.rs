@@ -1,6 +1,5 @@
 //! The commands, one file each.
 
-pub mod allocator;
 mod audit;
 mod backup;
 mod completions;
@@ -30,9 +29,9 @@ use rustix::fs::Mode;
 use rustix::process::{Signal, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{ConfigError, EnvFile};
-use crate::sandbox::scripted_agent;
-use crate::store::StoreError;
+use engine::config::{ConfigError, EnvFile};
+use fake_vendors::scripted_agent;
+use store::StoreError;
 
 /// The exit code after which starting again as before is of no use. (`sysexits.h`: `EX_CONFIG`)
 const MISCONFIGURED: u8 = 78;
@@ -196,10 +195,7 @@ pub fn execute(line: CommandLine) -> ExitCode {
         umask(Mode::RWXG | Mode::RWXO);
     }
     let done = match line.command {
-        Command::Serve(arguments) => {
-            allocator::settle();
-            with_runtime(serve::serve(*arguments))
-        }
+        Command::Serve(arguments) => with_runtime(serve::serve(*arguments)),
         Command::Demo(arguments) => with_runtime(demo::demo(arguments)),
         Command::Doctor(arguments) => with_runtime(doctor::doctor(*arguments)),
         Command::Why(arguments) => with_runtime(why::why(arguments)),

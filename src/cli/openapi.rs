@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::http;
-
 /// Prints the document.
 pub fn openapi() -> anyhow::Result<ExitCode> {
-    let document = http::document().map_err(anyhow::Error::msg)?;
+    let document = server::document().map_err(anyhow::Error::msg)?;
     let mut out = std::io::stdout().lock();
     super::printed(out.write_all(&document).and_then(|()| writeln!(out)))
 }

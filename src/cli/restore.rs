@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::app::Vault;
-use crate::clock::Clock;
-use crate::domain::secret::Secret;
-use crate::store::{Aside, Backup, BackupError, FILE_NAME, KEY_FILE, SealedRows, Staged};
+use domain::secret::Secret;
+use engine::app::Vault;
+use engine::clock::Clock;
+use store::{Aside, Backup, BackupError, FILE_NAME, KEY_FILE, SealedRows, Staged};
 
 use super::backup::file_of_key;
 use super::service::{Place, Service};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::pipeline::{self, Environment, EnvironmentError};
+use run::{Environment, EnvironmentError};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -17,7 +17,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(refused(&Environment::hand_over(&["run", "--handed-over"])));
     }
     match Environment::take_over() {
-        Ok(environment) => super::with_runtime(async { Ok(pipeline::run(environment).await) }),
+        Ok(environment) => super::with_runtime(async { Ok(::run::run(environment).await) }),
         Err(error) => Ok(refused(&error)),
     }
 }

@@ -8,14 +8,14 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::app::{App, Pace, Setting};
-use crate::config::{Config, ConfigError, Options};
-use crate::crash::{CrashPlan, Visit};
-use crate::domain::machine::HostKind;
-use crate::flow::{self, Stop, plain_token};
-use crate::http::{self, Control};
-use crate::store::Store;
-use crate::wire::Redactor;
+use domain::machine::HostKind;
+use engine::app::{App, Pace, Setting};
+use engine::config::{Config, ConfigError, Options};
+use engine::{Stop, plain_token};
+use server::Control;
+use store::Store;
+use store::crash::{CrashPlan, Visit};
+use vendors::http::Redactor;
 
 use super::DISK_FAILED;
 use super::logging;
@@ -83,8 +83,8 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
     for notice in &config.notices.unknown_names {
         tracing::warn!(notice, "Unknown setting.");
     }
-    http::raise_descriptor_limit();
-    let listener = http::bind(config.listen).with_context(|| {
+    server::raise_descriptor_limit();
+    let listener = server::bind(config.listen).with_context(|| {
         format!(
             "listening on {} (is another service using the port?)",
             config.listen
@@ -105,9 +105,9 @@ pub async fn run(
     let supervision = Supervision::of(app.config.supervisor.as_ref());
     let (hand, signal) = Stop::new();
     let control = open_control(&app);
-    let mut engine = tokio::spawn(flow::run(app.clone(), signal.clone()));
+    let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
     let told = signal.clone();
-    let mut serving = tokio::spawn(http::serve(app.clone(), listener, async move {
+    let mut serving = tokio::spawn(server::serve(app.clone(), listener, async move {
         told.given().await
     }));
     let controlled = tokio::spawn(serve_control(app.clone(), control, signal));
@@ -167,7 +167,7 @@ fn open_control(app: &App) -> Option<Control> {
 async fn serve_control(app: App, control: Option<Control>, stop: Stop) {
     if let Some(control) = control {
         // What was cut off at the stop is said by whoever asked for it.
-        let _ = http::serve_control(app, control, async move { stop.given().await }).await;
+        let _ = server::serve_control(app, control, async move { stop.given().await }).await;
     }
 }
 

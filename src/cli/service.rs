@@ -13,9 +13,9 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-use crate::http::control_socket;
-use crate::store::{FILE_NAME, Store, StoreError};
-use crate::wire::{Client, Redactor, Request, Timeouts};
+use server::control_socket;
+use store::{FILE_NAME, Store, StoreError};
+use vendors::http::{Client, Redactor, Request, Timeouts};
 
 /// How long may a service that is just starting or stopping hold its store without answering?
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::app::App;
-use crate::config::Supervisor;
-use crate::store::{StoreResult, jobs, outbox};
+use engine::app::App;
+use engine::config::Supervisor;
+use store::{StoreResult, jobs, outbox};
 
 /// How often is the state told when nobody asked for a pace?
 const PACE: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::config;
+use engine::config;
 
 /// Whether to print in colours: on a terminal, unless `NO_COLOR` is set. (no-color.org)
 pub(super) fn has_colours(stream: &impl IsTerminal) -> bool {

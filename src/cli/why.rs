@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::clock::Clock;
-use crate::domain::decision::{Decision, Outcome, Reason, advice};
-use crate::domain::ids::IssueKey;
-use crate::http;
-use crate::wire::url_encoded;
+use domain::decision::{Decision, Outcome, Reason, advice};
+use domain::ids::IssueKey;
+use engine::clock::Clock;
+use vendors::http::url_encoded;
 
 use super::service::{Place, Reached, reach};
 use super::terminal::printable;
@@ -74,7 +73,7 @@ async fn ask(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         }
         Reached::Stopped(store) => {
             let now = Clock::Machine.now();
-            let view = store.read(|tx| http::why(tx, &IssueKey::new(issue), now))?;
+            let view = store.read(|tx| server::why(tx, &IssueKey::new(issue), now))?;
             view.map(|view| json!(view))
         }
     })

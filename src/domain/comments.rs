@@ -411,8 +411,8 @@ fn fenced(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::effect::LogLabel;
-    use crate::domain::report::FailureCode;
+    use crate::effect::LogLabel;
+    use crate::report::FailureCode;
 
     #[test]
     fn failures_read_as_the_spec_words_them() {

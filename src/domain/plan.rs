@@ -64,7 +64,7 @@ pub fn for_reference(issue: &IssueRef, comments: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::issue::System;
+    use crate::issue::System;
 
     fn issue() -> IssueRef {
         IssueRef {

@@ -88,8 +88,8 @@ pub enum Badge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::job::JobState;
-    use crate::domain::machine::{HostKind, MachineState, Stamps};
+    use crate::job::JobState;
+    use crate::machine::{HostKind, MachineState, Stamps};
     use serde_json::json;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);

@@ -132,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::mapping;
+    use crate::mapping;
 
     const ALL: Available = Available {
         vm: true,

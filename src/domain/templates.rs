@@ -256,7 +256,7 @@ impl fmt::Display for SyncBody<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping::example;
+    use crate::mapping::example;
     use serde_json::{Value, json};
 
     fn mapping(fields: Value) -> Mapping {

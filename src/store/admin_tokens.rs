@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::time::Timestamp;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use serde_json::json;
 
-use crate::domain::audit::{Deed, Entry, Head, Verdict, Verifier};
-use crate::domain::time::Timestamp;
+use domain::audit::{Deed, Entry, Head, Verdict, Verifier};
+use domain::time::Timestamp;
 
 use super::shelf::{Order, Rows, WriteTx};
 use super::tables::{AUDIT, META};
@@ -77,8 +77,8 @@ pub fn verify(tx: &impl Rows, anchor: Option<&str>) -> StoreResult<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::audit::{Action, Actor};
-    use crate::store::Store;
+    use crate::Store;
+    use domain::audit::{Action, Actor};
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -153,8 +153,7 @@ mod tests {
         assert_eq!(broken_at(&store), Some(2));
 
         let store = with_entries(5).await;
-        let broken: crate::store::shelf::Shelf<u64, String> =
-            crate::store::shelf::Shelf::new("audit-1");
+        let broken: crate::shelf::Shelf<u64, String> = crate::shelf::Shelf::new("audit-1");
         let put = store.write(move |tx| broken.put(tx, 4, &"no entry".to_owned()));
         put.await.unwrap();
         assert_eq!(broken_at(&store), Some(4));

@@ -14,7 +14,7 @@ use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::time::Timestamp;
+use domain::time::Timestamp;
 
 use super::opened::KeyKind;
 use super::shelf::{ReadTx, Shelf};

@@ -1,8 +1,8 @@
 //! What is known about issues beside their own text: their plans, and what stands around them.
 
-use crate::domain::ids::IssueId;
-use crate::domain::issue::Related;
-use crate::domain::plan::{IssueContext, PlanComment};
+use domain::ids::IssueId;
+use domain::issue::Related;
+use domain::plan::{IssueContext, PlanComment};
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::IssueId;
-use crate::domain::issue::IssueRef;
-use crate::domain::time::Timestamp;
+use domain::ids::IssueId;
+use domain::issue::IssueRef;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};
@@ -63,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     fn entry(key: &str, dispatched_at: Timestamp) -> DedupEntry {
         let issue = json!({"system": "A", "id": key, "key": key, "title": "t", "url": "u"});

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::time::Timestamp;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Order, Rows, WriteTx};
@@ -69,7 +69,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     #[tokio::test]
     async fn a_delivery_is_taken_once_until_its_window_is_over() {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::domain::feedback::{Command, Finding, PullId, PullRow};
-use crate::domain::ids::Repo;
+use domain::feedback::{Command, Finding, PullId, PullRow};
+use domain::ids::Repo;
 
 use super::StoreResult;
 use super::shelf::{LAST, Rows, WriteTx};

@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::domain::feedback::PullId;
-use crate::domain::ids::{IssueId, JobId, Repo};
-use crate::domain::job::{Job, JobKind, JobState, PullRef, Standing};
+use domain::feedback::PullId;
+use domain::ids::{IssueId, JobId, Repo};
+use domain::job::{Job, JobKind, JobState, PullRef, Standing};
 
 use super::StoreResult;
 use super::news::News;
@@ -211,9 +211,9 @@ fn load(tx: &impl Rows, ids: &[JobId]) -> StoreResult<Vec<Job>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::job::RunHandle;
-    use crate::domain::report::Usage;
-    use crate::store::Store;
+    use crate::Store;
+    use domain::job::RunHandle;
+    use domain::report::Usage;
 
     /// A job that ended, with a pull request or without.
     fn job(id: &str, repo: &str, pull: Option<u64>) -> Job {

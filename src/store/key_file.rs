@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::domain::secret::Secret;
+use domain::secret::Secret;
 
 use super::{Store, StoreError, StoreResult, secrets};
 
@@ -73,9 +73,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::domain::secrets::{Scope, SecretName};
-    use crate::domain::time::Timestamp;
-    use crate::store::secrets::SealedSecret;
+    use crate::secrets::SealedSecret;
+    use domain::secrets::{Scope, SecretName};
+    use domain::time::Timestamp;
 
     #[tokio::test]
     async fn a_key_is_made_once_for_its_owner_alone_and_missed_when_it_is_needed() {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::decision::Decision;
-use crate::domain::ids::IssueKey;
-use crate::domain::issue::IssueRef;
+use domain::decision::Decision;
+use domain::ids::IssueKey;
+use domain::issue::IssueRef;
 
 use super::StoreResult;
 use super::news::News;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::{IssueId, JobId};
-use crate::domain::issue::Phase;
-use crate::domain::time::Timestamp;
+use domain::ids::{IssueId, JobId};
+use domain::issue::Phase;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::domain::ids::{Repo, TeamKey};
-use crate::domain::mapping::Mapping;
+use domain::ids::{Repo, TeamKey};
+use domain::mapping::Mapping;
 
 use super::shelf::{LAST, Order, Rows, WriteTx};
 use super::tables::{MAPPINGS, MAPPINGS_BY_REPO};
@@ -79,15 +79,14 @@ fn in_lower_case(repo: &Repo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping;
-    use crate::store::Store;
+    use crate::Store;
     use serde_json::json;
 
     #[tokio::test]
     async fn a_target_is_known_in_any_case_as_long_as_a_mapping_leads_to_it() {
         let store = Store::in_memory().unwrap();
         let to = |team: &str, owner: &str, repo: &str| {
-            mapping::example(&json!({"teamKey": team, "owner": owner, "repo": repo}))
+            test_support::mapping(&json!({"teamKey": team, "owner": owner, "repo": repo}))
         };
         let put = |mapping: Mapping| store.write(move |tx| put(tx, &mapping));
         let known = |owner: &str, repo: &str| {

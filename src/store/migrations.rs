@@ -56,7 +56,7 @@ fn take(tx: &WriteTx<'_>, steps: &[Migration], version: u64) -> StoreResult<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::shelf::ReadTx;
+    use crate::shelf::ReadTx;
     use redb::ReadableDatabase;
 
     fn database() -> Database {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// A job of a store of version 1, as it lies there.
-    fn old_job(id: &str, state: &serde_json::Value, finished_at: &str) -> crate::domain::job::Job {
+    fn old_job(id: &str, state: &serde_json::Value, finished_at: &str) -> domain::job::Job {
         let mut row = json!({
             "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci",
             "issue": {"system": "A", "id": "i", "key": "ENG-1", "title": "t", "url": "u"},
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_old_store_knows_what_its_runs_used() {
-        use crate::domain::usage::{MicroUsd, Month, Sum};
+        use domain::usage::{MicroUsd, Month, Sum};
         let db = database();
         migrate(&db, &[]).unwrap();
         let tx = db.begin_write().unwrap();
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn an_old_store_knows_its_mappings_by_their_repositories() {
-        use crate::domain::{ids::Repo, mapping};
+        use domain::ids::Repo;
         let db = database();
         migrate(&db, &STEPS[..1]).unwrap();
-        let mapping = mapping::example(&json!({"owner": "Acme"}));
+        let mapping = test_support::mapping(&json!({"owner": "Acme"}));
         let tx = db.begin_write().unwrap();
         tables::MAPPINGS
             .put(&WriteTx::new(&tx), "ENG", &mapping)

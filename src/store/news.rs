@@ -1,6 +1,6 @@
 //! What commits changed, for those who watch. Nothing depends on hearing it.
 
-use crate::domain::ids::{IssueKey, JobId};
+use domain::ids::{IssueKey, JobId};
 
 /// How many pieces of news may wait for a listener? One that is further behind has missed some and
 /// looks at everything again.

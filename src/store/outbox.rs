@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::domain::effect::Effect;
-use crate::domain::time::Timestamp;
+use domain::effect::Effect;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::news::News;
@@ -408,12 +408,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::effect::{ChatMessage, LogLabel};
-    use crate::domain::ids::{IssueId, IssueKey, Repo};
-    use crate::domain::issue::{IssueRef, System};
-    use crate::domain::job::RunHandle;
-    use crate::domain::stage::Stage;
-    use crate::store::{Store, StoreError};
+    use crate::{Store, StoreError};
+    use domain::effect::{ChatMessage, LogLabel};
+    use domain::ids::{IssueId, IssueKey, Repo};
+    use domain::issue::{IssueRef, System};
+    use domain::job::RunHandle;
+    use domain::stage::Stage;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::{IssueId, Repo};
-use crate::domain::issue::{IssueRef, Phase};
-use crate::domain::time::Timestamp;
+use domain::ids::{IssueId, Repo};
+use domain::issue::{IssueRef, Phase};
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -1,6 +1,6 @@
 //! Work of runs that could not be pushed, as patches.
 
-use crate::domain::ids::JobId;
+use domain::ids::JobId;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

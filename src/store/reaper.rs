@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::{IssueKey, TeamKey};
-use crate::domain::reaping::{Badge, Rule};
-use crate::domain::time::Timestamp;
+use domain::ids::{IssueKey, TeamKey};
+use domain::reaping::{Badge, Rule};
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Order, Rows, WriteTx};
@@ -116,7 +116,7 @@ fn mark(rule: Rule, badge: Badge) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     fn action(machine: &str, at: u64, badge: Badge) -> Action {
         Action {

@@ -10,8 +10,8 @@ use redb::{Database, Key, ReadableDatabase, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::domain::secret::Secret;
-use crate::domain::time::Timestamp;
+use domain::secret::Secret;
+use domain::time::Timestamp;
 
 use super::backup::{Backup, BackupError, Header, Piece, shape};
 use super::key_file::{self, KEY_FILE};
@@ -305,10 +305,10 @@ fn owned_like(dir: &Path, file: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::effect::{Draft, Effect};
-    use crate::domain::ids::Repo;
-    use crate::store::tables::META;
-    use crate::store::{Store, outbox};
+    use crate::tables::META;
+    use crate::{Store, outbox};
+    use domain::effect::{Draft, Effect};
+    use domain::ids::Repo;
     use serde_json::json;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);

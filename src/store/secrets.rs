@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::TeamKey;
-use crate::domain::secrets::{Scope, SecretName};
-use crate::domain::time::Timestamp;
+use domain::ids::TeamKey;
+use domain::secrets::{Scope, SecretName};
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

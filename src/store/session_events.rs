@@ -1,7 +1,7 @@
 //! Which events a session has told, so that a repeat changes nothing.
 
-use crate::domain::caps;
-use crate::domain::ids::JobId;
+use domain::caps;
+use domain::ids::JobId;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -1,6 +1,6 @@
 //! What operators changed at run time. The environment beats all of it.
 
-use crate::domain::runner_mode::RunnerMode;
+use domain::runner_mode::RunnerMode;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -7,8 +7,8 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::JobId;
-use crate::domain::report::Step;
+use domain::ids::JobId;
+use domain::report::Step;
 
 use super::StoreResult;
 use super::news::News;
@@ -198,7 +198,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     fn step(id: &str, outputs: &Value) -> Step {
         let body = json!({"id": id, "type": "t", "status": "passed", "started_at": "t", "outputs": outputs});

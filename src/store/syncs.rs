@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::TeamKey;
-use crate::domain::templates::SyncReport;
-use crate::domain::time::Timestamp;
+use domain::ids::TeamKey;
+use domain::templates::SyncReport;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

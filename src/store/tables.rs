@@ -5,13 +5,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::domain::audit::Entry;
-use crate::domain::feedback::{Command, Finding, PullRow};
-use crate::domain::ids::{JobId, Repo};
-use crate::domain::job::Job;
-use crate::domain::mapping::Mapping;
-use crate::domain::plan::IssueContext;
-use crate::domain::time::Timestamp;
+use domain::audit::Entry;
+use domain::feedback::{Command, Finding, PullRow};
+use domain::ids::{JobId, Repo};
+use domain::job::Job;
+use domain::mapping::Mapping;
+use domain::plan::IssueContext;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::admin_tokens::AdminToken;

@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::ids::{IssueId, IssueKey, TeamKey};
-use crate::domain::job::Job;
-use crate::domain::time::Timestamp;
-use crate::domain::usage::{MicroUsd, Month, Sum};
+use domain::ids::{IssueId, IssueKey, TeamKey};
+use domain::job::Job;
+use domain::time::Timestamp;
+use domain::usage::{MicroUsd, Month, Sum};
 
 use super::StoreResult;
 use super::shelf::{LAST, Rows, WriteTx};

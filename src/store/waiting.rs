@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::decision::Reason;
-use crate::domain::ids::{IssueId, TeamKey};
-use crate::domain::issue::IssueRef;
-use crate::domain::time::Timestamp;
+use domain::decision::Reason;
+use domain::ids::{IssueId, TeamKey};
+use domain::issue::IssueRef;
+use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::shelf::{Rows, WriteTx};

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agent_implement::clock::Clock;
-use agent_implement::domain::ids::{JobId, TeamKey};
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::signature::sign;
-use agent_implement::store::{Store, audit, jobs, mappings, steps};
+use domain::ids::{JobId, TeamKey};
+use domain::keys::signature::sign;
+use domain::secret::Secret;
+use engine::clock::Clock;
 use serde_json::{Value, json};
+use store::{Store, audit, jobs, mappings, steps};
 
 use crate::program::command;
 use crate::verdict::{Counted, expect, opened};

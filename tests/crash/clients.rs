@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent_implement::domain::issue::System;
-use agent_implement::sandbox::{Fault, Vendor};
+use domain::issue::System;
+use fake_vendors::{Fault, Vendor};
 use reqwest::Method;
 use serde_json::json;
 

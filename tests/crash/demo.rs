@@ -8,9 +8,9 @@ use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use agent_implement::crash::CrashPoint;
-use agent_implement::domain::caps;
-use agent_implement::sandbox::stories::Tracker;
+use domain::caps;
+use fake_vendors::stories::Tracker;
+use store::crash::CrashPoint;
 
 use crate::program::{command, is_killed, kill_everything_of, look_at_the_audit};
 use crate::remains::Remains;

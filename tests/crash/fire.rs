@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agent_implement::crash::CrashPoint;
+use store::crash::CrashPoint;
 use tokio::task::JoinSet;
 
 use crate::program::{Mortal, is_killed, kill_everything_of};

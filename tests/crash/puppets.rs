@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::RunSnapshot;
+use fake_vendors::RunSnapshot;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use agent_implement::sandbox::stories::{self, Tracker};
-use agent_implement::sandbox::{MachineSnapshot, Town, TownOptions};
+use fake_vendors::stories::{self, Tracker};
+use fake_vendors::{MachineSnapshot, Town, TownOptions};
 
 use crate::demo::Runner;
 use crate::program::PROGRAM;

@@ -1,10 +1,10 @@
 //! The tickets that keep coming, and what must have become of each in the end: its whole history, not
 //! only what it shows.
 
-use agent_implement::domain::issue::System;
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::sandbox::Town;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::issue::System;
+use domain::job::{JobKind, JobState};
+use fake_vendors::Town;
+use fake_vendors::scripted_agent::{Script, Step};
 
 use crate::world::World;
 

@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::{Job, JobKind};
-use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::{Store, StoreError, jobs, outbox};
+use domain::job::{Job, JobKind};
+use fake_vendors::{Fault, Vendor};
 use serde_json::{Value, json};
+use store::{Store, StoreError, jobs, outbox};
 
 use crate::acknowledged::{
     look_at_the_backups, look_at_the_changes, look_at_the_reports, tell_again,

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Dial, HookDial, Repo, Town, TownOptions, Vendor};
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Dial, HookDial, Repo, Town, TownOptions, Vendor};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::decision::{Decision, Outcome, Reason};
-use agent_implement::domain::ids::IssueKey;
-use agent_implement::domain::issue::Phase;
-use agent_implement::domain::job::{JobKind, JobState, PullRef, RunHandle, TimeoutReason};
-use agent_implement::domain::report::{FailureCode, Step, Usage};
-use agent_implement::domain::time::Timestamp;
-use agent_implement::store::dedup::DedupEntry;
-use agent_implement::store::parked::Parked;
-use agent_implement::store::{Store, dedup, ledger, parked, steps};
+use domain::decision::{Decision, Outcome, Reason};
+use domain::ids::IssueKey;
+use domain::issue::Phase;
+use domain::job::{JobKind, JobState, PullRef, RunHandle, TimeoutReason};
+use domain::report::{FailureCode, Step, Usage};
+use domain::time::Timestamp;
 use serde_json::{Value, json};
+use store::dedup::DedupEntry;
+use store::parked::Parked;
+use store::{Store, dedup, ledger, parked, steps};
 
 use crate::api::{ALL_ON, START, Server, answer, job};
 

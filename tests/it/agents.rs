@@ -9,7 +9,7 @@ mod hostile;
 mod others;
 mod stage;
 
-use agent_implement::domain::job::JobState;
+use domain::job::JobState;
 use serde_json::json;
 
 use crate::model::{Model, Turn};

@@ -4,20 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Once;
 use std::time::Duration;
 
-use agent_implement::app::{App, Pace, Setting};
-use agent_implement::clock::Clock;
-use agent_implement::config::{Config, Options};
-use agent_implement::domain::ids::{JobId, Repo};
-use agent_implement::domain::issue::{IssueRef, System};
-use agent_implement::domain::job::{Job, JobKind, JobState, RunnerKind};
-use agent_implement::domain::time::Timestamp;
-use agent_implement::http;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Store, jobs};
 use clap::Parser;
+use domain::ids::{JobId, Repo};
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState, RunnerKind};
+use domain::keys::run_token::Audience;
+use domain::time::Timestamp;
+use engine::app::{App, Pace, Setting};
+use engine::clock::Clock;
+use engine::config::{Config, Options};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
+use store::{Store, jobs};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -107,7 +106,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let served = tokio::spawn(http::serve(app.clone(), listener, async {
+        let served = tokio::spawn(server::serve(app.clone(), listener, async {
             let _ = stopped.await;
         }));
         Self {

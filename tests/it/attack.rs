@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::admin_token;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::Store;
+use domain::job::{JobKind, JobState};
+use domain::keys::admin_token;
+use domain::keys::run_token::Audience;
+use domain::secret::Secret;
 use serde_json::{Value, json};
+use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::effect::{ChatMessage, Effect};
-use agent_implement::domain::issue::Phase;
-use agent_implement::domain::job::JobKind;
-use agent_implement::flow;
-use agent_implement::store::{FILE_NAME, Store, audit, dedup, outbox, parked, patches};
+use domain::effect::{ChatMessage, Effect};
+use domain::issue::Phase;
+use domain::job::JobKind;
 use redb::{Database, ReadableTable, TableDefinition};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::{FILE_NAME, Store, audit, dedup, outbox, parked, patches};
 
 use crate::api::{ALL_ON, Answer, START, Server, answer, job};
 use crate::process::{Service, ask, run};
@@ -324,7 +323,7 @@ async fn strangers_cannot_make_the_audit_grow_without_bound() {
     assert_eq!(told[19].actor, "admin@198.51.100.0");
 
     server.clock.advance(Duration::from_secs(3600));
-    flow::doorkeeping::once(&server.app).await.unwrap();
+    engine::doorkeeping::once(&server.app).await.unwrap();
     let told = server
         .app
         .store
@@ -525,7 +524,7 @@ async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
         while world.jobs("ENG-1")[0].is_active() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        flow::deliver::drain(&world.app).await.unwrap();
+        engine::deliver::drain(&world.app).await.unwrap();
     };
     let ((status, told), ()) = tokio::join!(destroying, turning);
     assert_eq!(status, 200, "{told}");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::Store;
+use domain::job::{JobKind, JobState};
+use domain::keys::run_token::Audience;
 use serde_json::json;
+use store::Store;
 
 use crate::api::{ACCESS_CODE, ALL_ON, Server, answer, job};
 

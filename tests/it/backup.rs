@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agent_implement::app::Vault;
-use agent_implement::clock::Clock;
-use agent_implement::domain::job::{Job, JobKind};
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::secrets::{Scope, SecretName};
-use agent_implement::keys::run_token::{Audience, RunTokens};
-use agent_implement::store::{FILE_NAME, Store, StoreError, jobs, secrets};
+use domain::job::{Job, JobKind};
+use domain::keys::run_token::{Audience, RunTokens};
+use domain::secret::Secret;
+use domain::secrets::{Scope, SecretName};
+use engine::app::Vault;
+use engine::clock::Clock;
 use reqwest::Method;
 use serde_json::json;
+use store::{FILE_NAME, Store, StoreError, jobs, secrets};
 
 use crate::api::{TOKEN_SECRET, job};
 use crate::process::{Service, ask, client, command, run, said};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::issue::System;
-use agent_implement::domain::mapping::{ExecutionMode, Mapping};
-use agent_implement::domain::time::Timestamp;
-use agent_implement::sandbox::Vendor;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::issue::System;
+use domain::mapping::{ExecutionMode, Mapping};
+use domain::time::Timestamp;
+use fake_vendors::Vendor;
+use fake_vendors::scripted_agent::{Script, Step};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use agent_implement::app::App;
-use agent_implement::domain::issue::Phase;
-use agent_implement::domain::job::JobKind;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::report::Outcome;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::domain::usage::{MicroUsd, Month, Sum};
-use agent_implement::flow::dispatch::{self, Plan};
-use agent_implement::store::usage;
+use domain::issue::Phase;
+use domain::job::JobKind;
+use domain::mapping::Mapping;
+use domain::report::Outcome;
+use domain::time::Timestamp;
+use domain::usage::{MicroUsd, Month, Sum};
+use engine::app::App;
+use engine::dispatch::{self, Plan};
 use serde_json::{Value, json};
+use store::usage;
 
 use crate::follow_up::{end, more, opened, reported, still_world};
 use crate::gap_fill::{ask, body};

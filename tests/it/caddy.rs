@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use agent_implement::store::{News, Store};
 use reqwest::{Certificate, Client};
 use serde_json::json;
+use store::{News, Store};
 use tokio::process::{Child, Command};
 
 use crate::api::{ALL_ON, Server};

@@ -1,10 +1,10 @@
 //! Runs that cannot report: behind NAT the host's own word and the pull request are all there is.
 
-use agent_implement::domain::job::{Job, JobKind, JobState};
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::flow::doctor::{self, Standing};
-use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
-use agent_implement::sandbox::{Fault, Vendor};
+use domain::job::{Job, JobKind, JobState};
+use domain::mapping::Mapping;
+use engine::doctor::{self, Standing};
+use fake_vendors::scripted_agent::{Review, Script, Step};
+use fake_vendors::{Fault, Vendor};
 use serde_json::{Value, json};
 
 use crate::world::{Making, World, mapping, planning_mapping};

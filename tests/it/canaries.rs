@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use agent_implement::domain::job::JobState;
-use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
 use data_encoding::{BASE64, HEXLOWER};
+use domain::job::JobState;
+use fake_vendors::scripted_agent::{Review, Script, Step};
 use serde_json::Value;
 
 use crate::api::{ACCESS_CODE, TOKEN_SECRET};

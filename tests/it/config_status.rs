@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::{Dial, Vendor};
-use agent_implement::store::Store;
+use fake_vendors::{Dial, Vendor};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use store::Store;
 use tokio::net::TcpListener;
 use warp::Filter;
 use warp::http::StatusCode;

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_implement::sandbox::Town;
+use fake_vendors::Town;
 use serde_json::{Value, json};
 
 use crate::needs::need;
@@ -328,12 +328,12 @@ fn a_request_outside_of_the_contracts_is_found() {
 fn the_contract_story_knows_every_verb_of_the_clients() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = vec![
-        root.join("src/ticketing/mod.rs"),
-        root.join("src/ticketing/jira/mod.rs"),
-        root.join("src/chat.rs"),
-        root.join("src/runners/mod.rs"),
+        root.join("src/vendors/ticketing/mod.rs"),
+        root.join("src/vendors/ticketing/jira/mod.rs"),
+        root.join("src/vendors/chat.rs"),
+        root.join("src/vendors/session_hosts/mod.rs"),
     ];
-    let github = fs::read_dir(root.join("src/scm/github")).unwrap();
+    let github = fs::read_dir(root.join("src/vendors/scm/github")).unwrap();
     sources.extend(github.map(|entry| entry.unwrap().path()));
     let here = fs::read_to_string(root.join("tests/it/contracts/verbs.rs")).unwrap();
     let mut missing = BTreeSet::new();

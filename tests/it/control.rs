@@ -3,11 +3,11 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use agent_implement::domain::decision::{Decision, Outcome, Reason};
-use agent_implement::domain::issue::{IssueRef, System};
-use agent_implement::store::{Store, ledger};
+use domain::decision::{Decision, Outcome, Reason};
+use domain::issue::{IssueRef, System};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::{Store, ledger};
 
 use crate::api::{ACCESS_CODE, START, raw};
 use crate::process::{Service, ask, client, run, said};

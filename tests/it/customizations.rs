@@ -3,8 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use agent_implement::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::api::{ALL_ON, Server};
 
@@ -126,7 +126,7 @@ async fn pipelines_and_steps_are_shown_as_a_run_would_load_them() {
     assert_eq!(
         plain["steps"][3],
         json!({
-            "id": "feedback-loop", "builtinPath": "src/pipeline/steps/feedback_loop.rs",
+            "id": "feedback-loop", "builtinPath": "src/run/steps/feedback_loop.rs",
             "customPath": null, "status": "built-in", "error": null,
         })
     );

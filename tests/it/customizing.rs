@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use agent_implement::domain::job::JobState;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::job::JobState;
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::Value;
 
 use crate::world::{WORKFLOW, World};

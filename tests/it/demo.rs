@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::stories::{self, Tracker};
-use agent_implement::sandbox::{Town, TownOptions};
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::stories::{self, Tracker};
+use fake_vendors::{Town, TownOptions};
 
 use crate::world::{PLANNING, WORKFLOW};
 

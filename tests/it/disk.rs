@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_implement::clock::Clock;
-use agent_implement::domain::ids::JobId;
-use agent_implement::domain::job::{Job, JobKind};
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::run_token::{Audience, RunTokens};
-use agent_implement::sandbox::stories;
-use agent_implement::sandbox::{Town, TownOptions};
-use agent_implement::store::{FILE_NAME, jobs, steps};
+use domain::ids::JobId;
+use domain::job::{Job, JobKind};
+use domain::keys::run_token::{Audience, RunTokens};
+use domain::secret::Secret;
+use engine::clock::Clock;
+use fake_vendors::stories;
+use fake_vendors::{Town, TownOptions};
 use reqwest::Method;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
+use store::{FILE_NAME, jobs, steps};
 
 use crate::api::{TOKEN_SECRET, job};
 use crate::needs::need;

@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::store::{Store, StoreError, mappings};
+use domain::mapping::Mapping;
 use serde_json::{Value, json};
+use store::{Store, StoreError, mappings};
 use warp::Filter;
 
 use crate::backup::with_a_secret;

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_implement::domain::job::JobState;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::job::JobState;
+use fake_vendors::scripted_agent::{Script, Step};
 use reqwest::Method;
 use serde_json::Value;
 

@@ -6,17 +6,17 @@ mod timing;
 
 use std::time::{Duration, SystemTime};
 
-use agent_implement::domain::feedback::{FindingState, PullId};
-use agent_implement::domain::ids::JobId;
-use agent_implement::domain::job::{Job, JobKind, JobState, PullRef};
-use agent_implement::domain::report::{Outcome, ResultReport, RunPhase};
-use agent_implement::domain::transition::Event;
-use agent_implement::flow::commit::{self, Policy};
-use agent_implement::flow::heal;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, HookDial, Vendor};
-use agent_implement::store::{dedup, findings, jobs};
+use domain::feedback::{FindingState, PullId};
+use domain::ids::JobId;
+use domain::job::{Job, JobKind, JobState, PullRef};
+use domain::report::{Outcome, ResultReport, RunPhase};
+use domain::transition::Event;
+use engine::commit::{self, Policy};
+use engine::heal;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, HookDial, Vendor};
 use serde_json::{Value, json};
+use store::{dedup, findings, jobs};
 
 use crate::gap_fill::{TRIGGER_SECRET, ask, pause};
 use crate::webhooks::{SECRET, meta};
@@ -136,9 +136,7 @@ pub async fn end(world: &World, id: &JobId, event: Event) {
         .store
         .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
     happen.await.unwrap();
-    agent_implement::flow::deliver::drain(&world.app)
-        .await
-        .unwrap();
+    engine::deliver::drain(&world.app).await.unwrap();
 }
 
 pub fn reported(outcome: Outcome) -> Event {

@@ -5,15 +5,15 @@ mod jira;
 
 use std::time::Duration;
 
-use agent_implement::domain::feedback::{PullId, PullRow, PullStanding};
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::job::{Job, JobKind, JobState, PullRef};
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::{Store, findings, jobs, outbox, parked};
+use domain::feedback::{PullId, PullRow, PullStanding};
+use domain::ids::Repo;
+use domain::job::{Job, JobKind, JobState, PullRef};
+use domain::mapping::Mapping;
+use domain::time::Timestamp;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, Vendor};
 use serde_json::{Value, json};
+use store::{Store, findings, jobs, outbox, parked};
 
 use crate::api::{ACCESS_CODE, Answer, Server, answer};
 use crate::review::GAP_ANALYSIS;

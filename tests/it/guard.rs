@@ -1,9 +1,9 @@
 //! The sensitive-file guard, from the agent's work tree to the ticket: what is blocked, what is
 //! permitted, and what arrives at the host.
 
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::job::JobState;
+use domain::report::FailureCode;
+use fake_vendors::scripted_agent::{Script, Step};
 
 use crate::world::World;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_implement::domain::sensitive::{AllowList, Category, Reason, Verdict, judge};
+use domain::sensitive::{AllowList, Category, Reason, Verdict, judge};
 
 use crate::needs::need;
 

@@ -9,8 +9,8 @@ mod traps;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent_implement::domain::job::{Job, JobState};
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::job::{Job, JobState};
+use fake_vendors::scripted_agent::{Script, Step};
 
 use crate::world::World;
 use traps::Traps;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::sandbox::{Dial, Fault, Vendor};
+use domain::job::JobState;
+use domain::report::FailureCode;
+use fake_vendors::{Dial, Fault, Vendor};
 
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use fake_vendors::scripted_agent::{Script, Step};
 
 use serde_json::json;
 

@@ -1,13 +1,13 @@
 //! Tickets on Jira: the same road, with a select field for a marker and rich text for comments.
 
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::mapping::{Mapping, Ticketing};
-use agent_implement::domain::report::FailureCode;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Dial, Fault, FieldChange, JiraTicket, Vendor};
-use agent_implement::store::jobs;
+use domain::job::JobState;
+use domain::mapping::{Mapping, Ticketing};
+use domain::report::FailureCode;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Dial, Fault, FieldChange, JiraTicket, Vendor};
 use reqwest::Method;
 use serde_json::json;
+use store::jobs;
 
 use crate::api::{Answer, Server};
 use crate::world::{World, mapping, planning_mapping};

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::issue::System;
-use agent_implement::domain::job::Job;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::scripted_agent::{Review, Script, Step};
+use domain::issue::System;
+use domain::job::Job;
+use domain::mapping::Mapping;
+use fake_vendors::scripted_agent::{Review, Script, Step};
 use futures_util::{StreamExt, stream};
 use reqwest::Method;
 

@@ -1,9 +1,9 @@
 //! Machines whose size the host does not sell: rounded up, or refused before anything is started.
 
-use agent_implement::domain::ids::TeamKey;
-use agent_implement::store::mappings;
+use domain::ids::TeamKey;
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::mappings;
 
 use crate::world::{Engine, Making, World};
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
-mod floors;
+mod architecture;
 mod model;
 mod needs;
 mod openapi;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::issue::System;
-use agent_implement::domain::job::{Job, JobState, RunHandle};
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, RunSnapshot, Vendor};
+use domain::issue::System;
+use domain::job::{Job, JobState, RunHandle};
+use domain::mapping::Mapping;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, RunSnapshot, Vendor};
 use reqwest::Method;
 use serde_json::json;
 

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent_implement::domain::job::JobKind;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::Store;
+use domain::job::JobKind;
+use domain::keys::run_token::Audience;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::json;
+use store::Store;
 
 use crate::api::{ALL_ON, Server, answer, job, raw};
 use crate::world::World;
@@ -377,7 +377,7 @@ async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
 /// The table of routes that are counted by name, held against the routes there are.
 #[test]
 fn every_route_is_in_the_table() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
     let table = fs::read_to_string(root.join("metrics/requests.rs")).unwrap();
     let known: BTreeSet<String> = table
         .lines()
@@ -408,7 +408,7 @@ fn every_route_is_in_the_table() {
     let missing: Vec<&String> = served.difference(&known).collect();
     assert!(
         missing.is_empty(),
-        "add to src/http/metrics/requests.rs: {missing:#?}"
+        "add to src/server/metrics/requests.rs: {missing:#?}"
     );
 }
 

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobKind, JobState, RunnerKind};
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::store::{dedup, jobs, mappings, outbox, parked};
+use domain::job::{Job, JobKind, JobState, RunnerKind};
+use domain::keys::run_token::Audience;
+use domain::mapping::Mapping;
+use domain::report::FailureCode;
+use domain::time::Timestamp;
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::{Value, json};
+use store::{dedup, jobs, mappings, outbox, parked};
 
 use crate::api::{START, Server, answer, job};
 use crate::follow_up::{more, opened, still_world};

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_implement::store::Store;
 use serde_json::Value;
+use store::Store;
 
 use crate::api::{ACCESS_CODE, ALL_ON, Server};
 
@@ -59,10 +59,10 @@ fn nameless(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Every path that a file of `src/http` makes with `path!`, and `/`.
+/// Every path that a file of `src/server` makes with `path!`, and `/`.
 fn routes_of_the_source() -> BTreeSet<String> {
     let mut found = BTreeSet::from(["/".to_owned()]);
-    for (name, text) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http")) {
+    for (name, text) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
         let text = text
             .split("#[cfg(test)]\nmod tests")
             .next()

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{LoggedRequest, Vendor};
+use domain::ids::Repo;
+use domain::job::JobState;
+use domain::time::Timestamp;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{LoggedRequest, Vendor};
 use serde_json::{Value, json};
 
 use crate::jira::{file, for_repo};

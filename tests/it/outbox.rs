@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::effect::{Effect, PullCommentStyle};
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::stage::Stage;
-use agent_implement::flow::{self, Stop};
-use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::outbox::{self, Retry};
+use domain::effect::{Effect, PullCommentStyle};
+use domain::job::JobState;
+use domain::stage::Stage;
+use engine::Stop;
+use fake_vendors::{Fault, Vendor};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::outbox::{self, Retry};
 
 use crate::jira::{file, for_repo};
 use crate::world::{Engine, Making, PATIENCE, World, mapping};
@@ -30,7 +30,7 @@ async fn remove(world: &World, id: &Value) -> (u16, Value) {
 }
 
 async fn deliver(world: &World) {
-    flow::deliver::drain(&world.app).await.unwrap();
+    engine::deliver::drain(&world.app).await.unwrap();
 }
 
 /// A ticket that says `words` to its people, once this is delivered.
@@ -44,7 +44,7 @@ async fn push(world: &World, effects: Vec<Effect>) {
     pushed.await.unwrap();
 }
 
-fn issue(world: &World) -> agent_implement::domain::issue::IssueRef {
+fn issue(world: &World) -> domain::issue::IssueRef {
     world.jobs("ENG-1").pop().unwrap().issue
 }
 
@@ -260,7 +260,7 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
     };
     assert!(!told(), "it is not its time");
     let (hand, stop) = Stop::new();
-    let delivering = tokio::spawn(flow::deliver::run(world.app.clone(), stop));
+    let delivering = tokio::spawn(engine::deliver::run(world.app.clone(), stop));
     world.until("it is told", told).await;
     drop(hand);
     delivering.await.unwrap();

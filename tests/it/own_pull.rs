@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobState};
-use agent_implement::flow::deliver;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::sandbox::Vendor;
+use domain::job::{Job, JobState};
+use domain::keys::run_token::Audience;
+use engine::deliver;
+use fake_vendors::Vendor;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 

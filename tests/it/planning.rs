@@ -1,8 +1,8 @@
 //! A plan before the pull request: what is posted, what becomes of it, and what a hostile one can do.
 
-use agent_implement::domain::job::{Job, JobKind, JobState};
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, Vendor};
+use domain::job::{Job, JobKind, JobState};
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, Vendor};
 
 use serde_json::json;
 

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_implement::app::Sighted;
-use agent_implement::domain::decision::Outcome;
-use agent_implement::domain::issue::System;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::packed::Packed;
-use agent_implement::flow;
-use agent_implement::sandbox::{LoggedRequest, Vendor};
-use agent_implement::store::mappings;
+use domain::decision::Outcome;
+use domain::issue::System;
+use domain::mapping::Mapping;
+use domain::packed::Packed;
+use engine::app::Sighted;
+use fake_vendors::{LoggedRequest, Vendor};
+use store::mappings;
 
 use crate::jira::{file, for_repo, with_query};
 use crate::world::{Engine, Making, World, mapping};
@@ -34,7 +33,7 @@ async fn world(mappings: Vec<Mapping>) -> World {
 /// What a vendor is asked in one poll.
 async fn asked_in_a_poll(world: &World, vendor: Vendor) -> Vec<LoggedRequest> {
     world.town.requests().clear();
-    flow::poll::once(&world.app).await.unwrap();
+    engine::poll::once(&world.app).await.unwrap();
     world.town.requests().of(vendor)
 }
 
@@ -102,7 +101,7 @@ async fn what_looks_as_it_did_is_kept_in_memory_once() {
     let free = linear.issue("ENG-3").title("Do it").describe("Much to do");
     free.add_label("Agent-Implement");
     let sight = async || {
-        flow::poll::once(&world.app).await.unwrap();
+        engine::poll::once(&world.app).await.unwrap();
         world.app.sightings.all()[&System::A].issues.clone()
     };
     let before = sight().await;
@@ -190,7 +189,7 @@ async fn all_open_runs_of_a_repository_are_watched_with_one_list() {
     assert_eq!(world.repo().runs().len(), 20);
     for _ in 0..2 {
         world.town.requests().clear();
-        flow::watch::once(&world.app).await.unwrap();
+        engine::watch::once(&world.app).await.unwrap();
         let asked = world.town.requests().of(Vendor::GitHub);
         assert_eq!(asked.len(), 1, "{asked:#?}");
         assert!(

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_implement::domain::job::JobKind;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Store, steps};
+use domain::job::JobKind;
+use domain::keys::run_token::Audience;
 use serde_json::json;
+use store::{Store, steps};
 
 use crate::api::{ALL_ON, Server, job};
 

@@ -1,7 +1,7 @@
 //! What a pull request says beside the change, and what is told of one whose verification failed.
 
-use agent_implement::sandbox::PullSnapshot;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use fake_vendors::PullSnapshot;
+use fake_vendors::scripted_agent::{Script, Step};
 
 use crate::world::World;
 

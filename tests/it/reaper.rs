@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
-use agent_implement::flow;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Dial, Vendor};
-use agent_implement::store::jobs;
+use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Dial, Vendor};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::jobs;
 
 use crate::api::{ACCESS_CODE, Server, job};
 use crate::world::{Engine, Making, World};
@@ -35,8 +34,8 @@ async fn world(flags: &[(&'static str, &str)]) -> World {
 
 impl World {
     async fn reap(&self) {
-        flow::reap::once(&self.app).await.unwrap();
-        flow::deliver::drain(&self.app).await.unwrap();
+        engine::reap::once(&self.app).await.unwrap();
+        engine::deliver::drain(&self.app).await.unwrap();
     }
 
     /// A machine of ours that was made for this job, without a program.
@@ -218,12 +217,10 @@ async fn the_machine_of_a_closed_issue_goes() {
     assert_eq!(world.there(), std::slice::from_ref(&id));
     world.town.linear().issue("ENG-1").complete();
     // The next poll would see it, too; this one has not been yet.
-    world.app.sightings.saw(
-        agent_implement::domain::issue::System::A,
-        Vec::new(),
-        &[],
-        world.app.now(),
-    );
+    world
+        .app
+        .sightings
+        .saw(domain::issue::System::A, Vec::new(), &[], world.app.now());
     world.reap().await;
     assert!(world.there().is_empty());
     assert_eq!(
@@ -299,7 +296,7 @@ async fn an_operator_sees_sessions_and_destroys_them() {
             tokio::select! {
                 answer = &mut asked => break answer,
                 () = tokio::time::sleep(Duration::from_millis(20)) => {
-                    flow::deliver::drain(&world.app).await.unwrap();
+                    engine::deliver::drain(&world.app).await.unwrap();
                 }
             }
         }
@@ -381,7 +378,7 @@ async fn an_engine_that_does_not_answer_hides_nothing_of_the_other_host() {
 #[tokio::test]
 async fn without_hosts_there_are_no_sessions_and_nothing_to_reap() {
     let flags = ["--admin-access-code", ACCESS_CODE];
-    let store = agent_implement::store::Store::in_memory().unwrap();
+    let store = store::Store::in_memory().unwrap();
     let server = Server::with(&flags, store).await;
     let token = server.signed_in().await;
     let ask = async |method, path| server.ask(method, path, &token, None).await;
@@ -425,7 +422,7 @@ async fn a_machine_of_a_run_that_is_elsewhere_goes_alone() {
     let (app, token) = (world.app.clone(), world.sign_in().await);
     let delivering = tokio::spawn(async move {
         loop {
-            flow::deliver::drain(&app).await.unwrap();
+            engine::deliver::drain(&app).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });

@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use agent_implement::domain::job::{Job, JobState};
-use agent_implement::domain::report::FailureCode;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{CheckReport, Means, PullSnapshot, Repo};
+use domain::job::{Job, JobState};
+use domain::report::FailureCode;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{CheckReport, Means, PullSnapshot, Repo};
 use serde_json::{Value, json};
 
 use crate::canaries::LOOK_AROUND;

@@ -1,9 +1,9 @@
 //! How a run that fails says so: on the ticket, in the job, and with which code. (spec: *Run failure
 //! messages*)
 
-use agent_implement::domain::job::RunHandle;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, Vendor};
+use domain::job::RunHandle;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, Vendor};
 use futures_util::stream::{self, StreamExt};
 
 use crate::jira::with_query;

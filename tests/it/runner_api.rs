@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::issue::Related;
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Store, contexts, steps};
+use domain::issue::Related;
+use domain::job::{JobKind, JobState};
+use domain::keys::run_token::Audience;
 use serde_json::{Value, json};
+use store::{Store, contexts, steps};
 
 use crate::api::{ACCESS_CODE, Server, answer, job};
 

@@ -1,7 +1,7 @@
 //! The global override of where runs execute, over HTTP and in what is dispatched.
 
-use agent_implement::store::Store;
 use serde_json::json;
+use store::Store;
 
 use crate::api::{ACCESS_CODE, Server};
 use crate::world::{World, mapping};

@@ -1,14 +1,14 @@
 //! Secrets over HTTP: every refusal of the spec's tables, and that a value never comes out.
 
-use agent_implement::app::{App, Setting};
-use agent_implement::domain::ids::TeamKey;
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::sha256_hex;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::store::Store;
+use domain::ids::TeamKey;
+use domain::job::JobState;
+use domain::keys::sha256_hex;
+use domain::mapping::Mapping;
+use domain::secret::Secret;
+use engine::app::{App, Setting};
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::api::{ACCESS_CODE, Answer, Server, config};
 use crate::world::{Making, World};

@@ -131,23 +131,6 @@ async fn vendors_are_reached_through_the_proxy_that_the_environment_names() {
 }
 
 #[tokio::test]
-async fn the_allocator_is_told_to_give_memory_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let (service, _) = serve(dir.path(), &[("MALLOC_ARENA_MAX", "3")]).await;
-    let process = Path::new("/proc").join(service.id().unwrap().to_string());
-    let told = |file: &str| {
-        let text = std::fs::read_to_string(process.join(file)).unwrap();
-        text.split_terminator('\0').map(str::to_owned).collect()
-    };
-    let (variables, arguments): (Vec<String>, Vec<String>) = (told("environ"), told("cmdline"));
-    let told = |setting: &str| variables.iter().any(|variable| variable == setting);
-    // An operator's own setting is kept.
-    assert!(told("MALLOC_ARENA_MAX=3"), "{variables:?}");
-    assert!(told("MALLOC_MMAP_THRESHOLD_=32768"), "{variables:?}");
-    assert_eq!(arguments, [PROGRAM, "serve"]);
-}
-
-#[tokio::test]
 async fn settings_that_cannot_be_used_are_told_apart_from_bad_luck() {
     let dir = tempfile::tempdir().unwrap();
     let told = |variables: &'static [(&'static str, &'static str)]| {

@@ -1,11 +1,11 @@
 //! What sessions ask and tell with their nonce: every row of the spec's tables, and one comment an
 //! event.
 
-use agent_implement::domain::effect::Effect;
-use agent_implement::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
-use agent_implement::keys::sha256_hex;
-use agent_implement::store::{outbox, steps};
+use domain::effect::Effect;
+use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
+use domain::keys::sha256_hex;
 use serde_json::{Value, json};
+use store::{outbox, steps};
 
 use crate::api::{Server, job};
 

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
-use agent_implement::domain::machine::HostKind;
-use agent_implement::domain::mapping::{Mapping, SessionMode};
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, MachineSnapshot, Vendor};
-use agent_implement::store::{outbox, steps};
+use domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
+use domain::machine::HostKind;
+use domain::mapping::{Mapping, SessionMode};
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, MachineSnapshot, Vendor};
+use store::{outbox, steps};
 
 use crate::world::{Engine, Gate, Making, World, default_script, mapping};
 
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    fn faults_of(&self, host: HostKind) -> &agent_implement::sandbox::Faults {
+    fn faults_of(&self, host: HostKind) -> &fake_vendors::Faults {
         self.town.faults(match host {
             HostKind::Vm => Vendor::Fly,
             HostKind::Local => Vendor::Docker,
@@ -182,7 +182,7 @@ fn assert_given(machine: &MachineSnapshot, job: &Job) {
         env["SESSION_NONCE"], "stolen",
         "a mapping overrides nothing of ours"
     );
-    let hash = agent_implement::keys::sha256_hex(&env["SESSION_NONCE"]);
+    let hash = domain::keys::sha256_hex(&env["SESSION_NONCE"]);
     assert_eq!(job.nonce_hash.as_deref(), Some(hash.as_str()));
     assert_eq!(env["GREETING"], "hello");
     assert_eq!(env["ANTHROPIC_API_KEY"], "sk-ant-canary-of-the-model");

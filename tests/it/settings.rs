@@ -1,7 +1,7 @@
 //! What operators change at run time, and what the environment makes of it.
 
-use agent_implement::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::api::{ACCESS_CODE, Server};
 

@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use agent_implement::domain::job::{Job, JobKind};
-use agent_implement::keys::sha256_hex;
-use agent_implement::store::{Store, jobs};
+use domain::job::{Job, JobKind};
+use domain::keys::sha256_hex;
 use serde_json::json;
+use store::{Store, jobs};
 
 use crate::api::{answer, job};
 use crate::needs::need;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::job::JobState;
+use domain::report::FailureCode;
+use fake_vendors::scripted_agent::{Script, Step};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{Gate, World};

@@ -1,10 +1,10 @@
 //! Syncing a project's workflows: one pull request, whatever happens, and nothing of the team's lost.
 
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::{Fault, Repo, Vendor};
-use agent_implement::store::mappings;
+use domain::mapping::Mapping;
+use fake_vendors::{Fault, Repo, Vendor};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::mappings;
 
 use crate::world::{Making, World, mapping, planning_mapping};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::JobState;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::Vendor;
+use domain::job::JobState;
+use domain::mapping::Mapping;
+use fake_vendors::Vendor;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use agent_implement::domain::issue::Related;
-use agent_implement::domain::mapping::{Mapping, Provider};
-use agent_implement::domain::report::RunPhase;
-use agent_implement::domain::run_config::{Callback, RunConfig};
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::templates;
+use domain::issue::Related;
+use domain::mapping::{Mapping, Provider};
+use domain::report::RunPhase;
+use domain::run_config::{Callback, RunConfig};
+use domain::secret::Secret;
+use domain::templates;
 use serde_json::{Value, json};
 
 use crate::world::{COMMENT_TRIGGER, PLANNING, WORKFLOW, planning_mapping};

@@ -1,8 +1,7 @@
 //! A ticket of a story that happens on both ticketing systems, and the mapping that finds it.
 
-use agent_implement::domain::issue::System;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox;
+use domain::issue::System;
+use domain::mapping::Mapping;
 
 use crate::jira::with_query;
 use crate::world::{World, mapping, planning_mapping};
@@ -12,8 +11,8 @@ pub const SYSTEMS: [System; 2] = [System::A, System::B];
 
 /// A ticket that people and the service change.
 pub enum Ticket {
-    Linear(sandbox::Ticket),
-    Jira(sandbox::JiraTicket),
+    Linear(fake_vendors::Ticket),
+    Jira(fake_vendors::JiraTicket),
 }
 
 impl Ticket {

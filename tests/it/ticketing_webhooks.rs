@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::keys::signature::sign;
-use agent_implement::store::{Store, mappings};
+use domain::keys::signature::sign;
+use domain::secret::Secret;
+use domain::time::Timestamp;
 use serde_json::{Value, json};
+use store::{Store, mappings};
 
 use crate::api::{ACCESS_CODE, Answer, START, Server, answer};
 use crate::jira::{file, for_repo};

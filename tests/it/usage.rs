@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::ids::JobId;
-use agent_implement::domain::job::{Job, JobKind, JobState};
-use agent_implement::domain::transition::Event;
-use agent_implement::domain::usage::MicroUsd;
-use agent_implement::flow::commit::{self, Policy};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::store::mappings;
+use domain::ids::JobId;
+use domain::job::{Job, JobKind, JobState};
+use domain::keys::run_token::Audience;
+use domain::transition::Event;
+use domain::usage::MicroUsd;
+use engine::commit::{self, Policy};
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::{Value, json};
+use store::mappings;
 
 use crate::api::{Answer, Server, job};
 use crate::world::{World, mapping};
@@ -147,7 +147,7 @@ async fn every_run_counts_once_whatever_its_end() {
 #[tokio::test]
 async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
     let server = Server::start().await;
-    let limited = agent_implement::domain::mapping::Mapping {
+    let limited = domain::mapping::Mapping {
         budget: MicroUsd::from_usd(2.0),
         ..mapping()
     };

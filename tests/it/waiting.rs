@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::issue::Phase;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::{Fault, Vendor};
-use agent_implement::store::parked::{self, Parked};
-use agent_implement::store::{mappings, waiting};
+use domain::ids::Repo;
+use domain::issue::Phase;
+use domain::mapping::Mapping;
+use fake_vendors::{Fault, Vendor};
+use store::parked::{self, Parked};
+use store::{mappings, waiting};
 
 use crate::jira::with_query;
 use crate::world::{Engine, Making, World, mapping};
@@ -97,7 +97,7 @@ async fn each_wait_of_a_ticket_has_its_own_comment() {
     let ticket = world.town.jira().issue("OPS-1").title("Work").repo("OPS");
     ticket.clone().status("Ready");
     let id = ticket.snapshot().unwrap().id;
-    let issue = world.app.account(agent_implement::domain::issue::System::B);
+    let issue = world.app.account(domain::issue::System::B);
     let ops = with_query("OPS", "project = OPS", "OPS");
     let seen = issue.unwrap().snapshot(&[&ops]).await.unwrap();
     let issue = seen.issues[0].issue.clone();

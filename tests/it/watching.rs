@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::job::{Job, JobState, RunHandle, TimeoutReason};
-use agent_implement::domain::report::FailureCode;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Fault, RunSnapshot, Ticket, Vendor};
-use agent_implement::store::{jobs, steps};
+use domain::job::{Job, JobState, RunHandle, TimeoutReason};
+use domain::keys::run_token::Audience;
+use domain::report::FailureCode;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Fault, RunSnapshot, Ticket, Vendor};
 use serde_json::{Value, json};
+use store::{jobs, steps};
 
 use crate::world::{Engine, Making, WORKFLOW, World, mapping};
 
@@ -86,9 +86,7 @@ impl World {
 }
 
 async fn flow_settles(world: &World) {
-    agent_implement::flow::deliver::drain(&world.app)
-        .await
-        .unwrap();
+    engine::deliver::drain(&world.app).await.unwrap();
 }
 
 fn timed_out(reason: TimeoutReason) -> JobState {
@@ -148,7 +146,7 @@ async fn a_run_that_was_there_all_along_is_not_missing_when_we_come_back_late() 
 
 /// A poll and the dispatch, and no look at what came of it.
 async fn flow_until_dispatched(world: &World) {
-    agent_implement::flow::poll::once(&world.app).await.unwrap();
+    engine::poll::once(&world.app).await.unwrap();
     flow_settles(world).await;
 }
 
@@ -468,7 +466,7 @@ async fn the_run_of_a_closed_ticket_is_ended_although_nobody_has_seen_it() {
             ("queued", None)
         );
         world.town.linear().issue("ENG-1").cancel();
-        agent_implement::flow::poll::once(&world.app).await.unwrap();
+        engine::poll::once(&world.app).await.unwrap();
         assert!(!world.job().is_active());
         world.quiet().await;
         assert_eq!(world.run().conclusion.as_deref(), Some("cancelled"));

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::feedback::{FindingState, PullId, Source};
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::job::{JobKind, JobState, PullRef};
-use agent_implement::domain::secret::Secret;
-use agent_implement::flow::follow_up;
-use agent_implement::keys::signature::sign;
-use agent_implement::store::dedup::DedupEntry;
-use agent_implement::store::{Store, dedup, findings};
+use domain::feedback::{FindingState, PullId, Source};
+use domain::ids::Repo;
+use domain::job::{JobKind, JobState, PullRef};
+use domain::keys::signature::sign;
+use domain::secret::Secret;
+use engine::follow_up;
 use serde_json::{Value, json};
+use store::dedup::DedupEntry;
+use store::{Store, dedup, findings};
 
 use crate::api::{ACCESS_CODE, Answer, START, Server, answer, job};
 
@@ -516,9 +516,6 @@ async fn a_merge_closes_the_loop_once() {
     );
     assert!(server.app.store.read(dedup::all).unwrap().is_empty());
     assert_eq!(ledger(&server)[0].1, FindingState::Withdrawn);
-    let owed = server
-        .app
-        .store
-        .read(agent_implement::store::outbox::pending);
+    let owed = server.app.store.read(store::outbox::pending);
     assert!(owed.unwrap().is_empty(), "the ticket is left as it is");
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
+use domain::mapping::Mapping;
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::{Value, json};
 
 use crate::jira::with_query;
@@ -76,7 +76,7 @@ async fn what_is_decided_after_the_failure_counts() {
     let put = world
         .app
         .store
-        .write(move |tx| agent_implement::store::mappings::put(tx, &paused));
+        .write(move |tx| store::mappings::put(tx, &paused));
     put.await.unwrap();
     world.wait(Duration::from_secs(60));
     world

@@ -8,20 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use agent_implement::app::{App, Pace, Setting};
-use agent_implement::clock::Clock;
-use agent_implement::config::Config;
-use agent_implement::domain::ids::IssueId;
-use agent_implement::domain::job::Job;
-use agent_implement::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
-use agent_implement::domain::time::Timestamp;
-use agent_implement::flow::{self, Stop};
-use agent_implement::http;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::sandbox::{Dial, Repo, Town, TownOptions, Vendor};
-use agent_implement::store::{Store, StoreError, jobs, mappings, outbox};
+use domain::ids::IssueId;
+use domain::job::Job;
+use domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
+use domain::time::Timestamp;
+use engine::Stop;
+use engine::app::{App, Pace, Setting};
+use engine::clock::Clock;
+use engine::config::Config;
+use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::{Dial, Repo, Town, TownOptions, Vendor};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::{Store, StoreError, jobs, mappings, outbox};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -40,15 +39,7 @@ pub const COMMENT_TRIGGER: &str = include_str!("../../templates/workflows/commen
 /// How long may any one thing in a story take?
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The App's key that the town accepts and the service signs with. For tests only.
-pub fn app_key() -> String {
-    let base64 = include_str!("../../src/keys/testdata/rsa-test-key.pkcs8.base64");
-    let label = "PRIVATE KEY";
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        base64.trim()
-    )
-}
+pub use test_support::app_key;
 
 pub struct World {
     pub town: Town,
@@ -229,10 +220,10 @@ impl World {
         }
         let (stop, signal) = Stop::new();
         let told = signal.clone();
-        let served = http::serve(app.clone(), listener, async move { told.given().await });
+        let served = server::serve(app.clone(), listener, async move { told.given().await });
         let mut tasks = vec![tokio::spawn(async { served.await.unwrap() })];
         if let Engine::Alive = making.engine {
-            tasks.push(tokio::spawn(flow::run(app.clone(), signal)));
+            tasks.push(tokio::spawn(engine::run(app.clone(), signal)));
         }
         Self {
             town,
@@ -248,11 +239,11 @@ impl World {
     /// One turn of an engine that is turned by hand: a poll, a look at what was said, what is owed, a
     /// look at the runs, and what is owed then.
     pub async fn turn(&self) {
-        flow::poll::once(&self.app).await.unwrap();
-        flow::follow_up::once(&self.app).await.unwrap();
-        flow::deliver::drain(&self.app).await.unwrap();
-        flow::watch::once(&self.app).await.unwrap();
-        flow::deliver::drain(&self.app).await.unwrap();
+        engine::poll::once(&self.app).await.unwrap();
+        engine::follow_up::once(&self.app).await.unwrap();
+        engine::deliver::drain(&self.app).await.unwrap();
+        engine::watch::once(&self.app).await.unwrap();
+        engine::deliver::drain(&self.app).await.unwrap();
     }
 
     /// Turns the engine by hand until nothing is owed: what was tried too early is due again only

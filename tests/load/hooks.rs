@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use agent_implement::domain::secret::Secret;
-use agent_implement::keys::signature::sign;
+use domain::keys::signature::sign;
+use domain::secret::Secret;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::{Repo, RunSnapshot};
+use fake_vendors::{Repo, RunSnapshot};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_implement::sandbox::{Repo, Town, TownOptions};
+use fake_vendors::{Repo, Town, TownOptions};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -14,6 +14,8 @@ use crate::measure::Book;
 use crate::process::Service;
 use crate::runs::Told;
 use crate::wire::{Answer, Line, request};
+use test_support::app_key;
+
 use crate::{ACTIVE_RUNS, ISSUES_EACH, JIRA_PROJECTS, LINEAR_TEAMS, Plan, REPOSITORIES};
 
 const ACCESS_CODE: &str = "open sesame, please";
@@ -321,14 +323,4 @@ fn started(town: &Town, dir: &Path, plan: &Plan) -> Service {
         .flat_map(|(name, value)| [*name, value.as_str()])
         .collect();
     Service::start(&dir.join("data"), &flags)
-}
-
-/// The App's key that the town accepts and the service signs with. For tests only.
-fn app_key() -> String {
-    let base64 = include_str!("../../src/keys/testdata/rsa-test-key.pkcs8.base64");
-    let label = "PRIVATE KEY";
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        base64.trim()
-    )
 }

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::ids::JobId;
-use agent_implement::domain::job::Job;
-use agent_implement::domain::report::RunPhase;
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::keys::run_token::{Audience, RunTokens};
-use agent_implement::keys::signature::sign;
-use agent_implement::store::{Store, jobs};
+use domain::ids::JobId;
+use domain::job::Job;
+use domain::keys::run_token::{Audience, RunTokens};
+use domain::keys::signature::sign;
+use domain::report::RunPhase;
+use domain::secret::Secret;
+use domain::time::Timestamp;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
+use store::{Store, jobs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 

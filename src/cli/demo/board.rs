@@ -1,7 +1,7 @@
 //! The demo's tickets as people see them, in the words of the system they are filed in.
 
-use crate::sandbox::Town;
-use crate::sandbox::stories::{DEMO_TICKETS, Tracker};
+use fake_vendors::Town;
+use fake_vendors::stories::{DEMO_TICKETS, Tracker};
 
 pub(super) struct Board {
     town: Town,

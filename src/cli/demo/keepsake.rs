@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::keys::admin_token;
-use crate::sandbox::stories::Tracker;
+use domain::keys::admin_token;
+use fake_vendors::stories::Tracker;
 
 const FILE: &str = "demo.json";
 

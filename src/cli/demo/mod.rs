@@ -18,24 +18,24 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::app::{App, Pace, Setting};
-use crate::chat::ChatKind;
-use crate::config::{
+use domain::ids::Repo;
+use domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
+use domain::runner_mode::RunnerMode;
+use domain::secret::Secret;
+use domain::templates::{self, Template, Upkeep};
+use domain::time::Timestamp;
+use engine::app::{App, Pace, Setting};
+use engine::config::{
     Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
     LinearCredentials, LogFormat, Metrics, Notices, Notify, Outbound, Reaper, VmSessions,
 };
-use crate::crash::{CrashPlan, Visit};
-use crate::domain::ids::Repo;
-use crate::domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
-use crate::domain::runner_mode::RunnerMode;
-use crate::domain::secret::Secret;
-use crate::domain::templates::{self, Template, Upkeep};
-use crate::domain::time::Timestamp;
-use crate::pipeline::StopSignal;
-use crate::sandbox::stories::{self, Tracker};
-use crate::sandbox::{Town, TownOptions};
-use crate::store::{Store, mappings};
-use crate::wire::Redactor;
+use fake_vendors::stories::{self, Tracker};
+use fake_vendors::{Town, TownOptions};
+use run::StopSignal;
+use store::crash::{CrashPlan, Visit};
+use store::{Store, mappings};
+use vendors::chat::ChatKind;
+use vendors::http::Redactor;
 
 use super::{logging, serve};
 use board::Board;

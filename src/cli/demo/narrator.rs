@@ -6,13 +6,13 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use crate::app::App;
-use crate::domain::decision::Outcome;
-use crate::domain::ids::IssueKey;
-use crate::domain::job::{Job, JobState};
-use crate::sandbox::Town;
-use crate::sandbox::stories::{DEMO_OWNER, DEMO_REPO, DEMO_TICKETS};
-use crate::store::{jobs, ledger, outbox, steps};
+use domain::decision::Outcome;
+use domain::ids::IssueKey;
+use domain::job::{Job, JobState};
+use engine::app::App;
+use fake_vendors::Town;
+use fake_vendors::stories::{DEMO_OWNER, DEMO_REPO, DEMO_TICKETS};
+use store::{jobs, ledger, outbox, steps};
 
 use super::Place;
 use super::board::{Board, Seen};

@@ -1,13 +1,13 @@
 //! Whether each ticket of the demo came to the end that its story has.
 
-use crate::app::App;
-use crate::domain::decision::{Decision, Reason};
-use crate::domain::ids::IssueKey;
-use crate::domain::job::{Job, JobState, PullRef};
-use crate::domain::report::FailureCode;
-use crate::sandbox::Town;
-use crate::sandbox::stories::{DEMO_BLOCKED, DEMO_LEAKY, DEMO_PLAIN, DEMO_PLANNED};
-use crate::store::{Rows, StoreResult, jobs, ledger};
+use domain::decision::{Decision, Reason};
+use domain::ids::IssueKey;
+use domain::job::{Job, JobState, PullRef};
+use domain::report::FailureCode;
+use engine::app::App;
+use fake_vendors::Town;
+use fake_vendors::stories::{DEMO_BLOCKED, DEMO_LEAKY, DEMO_PLAIN, DEMO_PLANNED};
+use store::{Rows, StoreResult, jobs, ledger};
 
 /// What became of a ticket.
 struct Outcome {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::cli::service::Service;
-use crate::config::Config;
-use crate::domain::checkup::Finding;
-use crate::wire::{Client, Redactor, Request, Timeouts};
+use domain::checkup::Finding;
+use engine::config::Config;
+use vendors::http::{Client, Redactor, Request, Timeouts};
 
 /// How many polls may there be between two looks at one service?
 const POLLS_BETWEEN: u64 = 5;

@@ -5,11 +5,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::config::Config;
-use crate::custom;
-use crate::domain::checkup::Finding;
-use crate::flow::doctor::Standing;
-use crate::store::{KEY_FILE, ROOM_TO_BEGIN, free_in};
+use domain::checkup::Finding;
+use engine::config::Config;
+use engine::doctor::Standing;
+use store::{KEY_FILE, ROOM_TO_BEGIN, free_in};
 
 /// Below this, an operator should know.
 const LITTLE_SPACE: u64 = 1 << 30;
@@ -110,7 +109,7 @@ pub(super) fn custom(config: &Config) -> Finding {
             format!("{shown} is not there; the built-in pipelines are used"),
         );
     }
-    match custom::survey(dir) {
+    match pipeline::survey(dir) {
         Ok(files) => Finding::ok(check, format!("{shown} holds {} files", files.len())),
         Err(error) => Finding::error(check, format!("{shown} cannot be read: {error}"))
             .because("The panel cannot show which pipelines and steps are the operator's.")

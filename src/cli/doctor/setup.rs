@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::app::Vault;
 use crate::cli::service::{Reached, Service, reach};
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::domain::checkup::Finding;
-use crate::domain::mapping::{Input, Mapping};
-use crate::domain::runner_mode::RunnerMode;
-use crate::domain::secret::Secret;
-use crate::flow::doctor::Standing;
-use crate::store::settings::{self, Setting};
-use crate::store::{FILE_NAME, KEY_FILE, Store, StoreResult, mappings, secrets};
+use domain::checkup::Finding;
+use domain::mapping::{Input, Mapping};
+use domain::runner_mode::RunnerMode;
+use domain::secret::Secret;
+use engine::app::Vault;
+use engine::clock::Clock;
+use engine::config::Config;
+use engine::doctor::Standing;
+use store::settings::{self, Setting};
+use store::{FILE_NAME, KEY_FILE, Store, StoreResult, mappings, secrets};
 
 use super::identity;
 

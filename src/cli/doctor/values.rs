@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::config::{Config, EnvFile};
-use crate::domain::checkup::{Finding, Level};
+use domain::checkup::{Finding, Level};
+use engine::config::{Config, EnvFile};
 
 /// What depends on a value, by the beginning of its name.
 const DEPENDENTS: [(&str, &[&str]); 6] = [

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::domain::time::Timestamp;
+use domain::time::Timestamp;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

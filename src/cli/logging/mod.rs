@@ -11,9 +11,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use super::terminal::has_colours;
-use crate::clock::Clock;
-use crate::config::{Config, LogFormat};
-use crate::wire::Redactor;
+use engine::clock::Clock;
+use engine::config::{Config, LogFormat};
+use vendors::http::Redactor;
 
 mod files;
 

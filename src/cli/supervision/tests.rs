@@ -7,10 +7,10 @@ use tokio::net::UnixDatagram as Ear;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::app::Setting;
-use crate::config::{Config, Options};
-use crate::flow::{self, Stop};
-use crate::store::Store;
+use engine::Stop;
+use engine::app::Setting;
+use engine::config::{Config, Options};
+use store::Store;
 
 /// How long may anything take that must happen?
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -192,7 +192,7 @@ async fn an_abstract_socket_is_reached_and_a_manager_that_is_gone_is_no_fault() 
 async fn every_task_of_the_engine_gives_its_word() {
     let app = app();
     let (hand, stop) = Stop::new();
-    let engine = tokio::spawn(flow::run(app.clone(), stop));
+    let engine = tokio::spawn(engine::run(app.clone(), stop));
     let far = Instant::now() + Duration::from_secs(1_000_000);
     let expected = ["deliver", "follow-up", "heal", "poll", "reap", "watch"];
     let mut seen = BTreeSet::new();

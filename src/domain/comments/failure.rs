@@ -2,10 +2,10 @@
 //! do next, what the agent said last, where to look, and the end of the log.
 
 use super::{cut, fenced, neutral, published, run_name, stripped};
-use crate::domain::effect::LogLabel;
-use crate::domain::issue::System;
-use crate::domain::job::{Job, JobKind, JobState, RunHandle, TimeoutReason};
-use crate::domain::report::FailureCode;
+use crate::effect::LogLabel;
+use crate::issue::System;
+use crate::job::{Job, JobKind, JobState, RunHandle, TimeoutReason};
+use crate::report::FailureCode;
 
 /// Heads the comment of a push that the sensitive-file guard blocked.
 pub const GUARDRAIL_HEADING: &str = "🔒 Blocked by security guardrail";

@@ -50,7 +50,7 @@ pub fn advice(decision: &Decision) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::time::Timestamp;
+    use crate::time::Timestamp;
 
     #[test]
     fn who_waits_is_helped_and_who_does_not_is_left_alone() {

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::{Decision, Outcome, Reason};
-use crate::domain::comments;
-use crate::domain::job::{Job, JobState};
-use crate::domain::time::Timestamp;
+use crate::comments;
+use crate::job::{Job, JobState};
+use crate::time::Timestamp;
 
 /// How long after its end does a failed run decide what is shown of its issue?
 const SHOWN_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);

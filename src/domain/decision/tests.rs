@@ -1,7 +1,7 @@
 use super::*;
-use crate::domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
-use crate::domain::mapping;
-use crate::domain::packed::Packed;
+use crate::issue::{IssueRef, OpenBlocker, Progress, Related, System};
+use crate::mapping;
+use crate::packed::Packed;
 use proptest::prelude::*;
 use serde_json::json;
 

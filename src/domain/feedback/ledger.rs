@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Remark;
-use crate::domain::caps;
-use crate::domain::comments;
-use crate::domain::ids::JobId;
-use crate::domain::job::{Job, JobKind, JobState};
-use crate::domain::time::Timestamp;
+use crate::caps;
+use crate::comments;
+use crate::ids::JobId;
+use crate::job::{Job, JobKind, JobState};
+use crate::time::Timestamp;
 
 /// Ends feedback that was cut.
 const CUT_MARK: &str = "\n[… cut here]";

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::domain::caps;
-use crate::domain::job::{Job, JobKind, JobState, RunnerKind};
+use crate::caps;
+use crate::job::{Job, JobKind, JobState, RunnerKind};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
@@ -244,8 +244,8 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         id: "01J".into(),
         group: "01J".into(),
         kind,
-        issue: crate::domain::issue::IssueRef {
-            system: crate::domain::issue::System::A,
+        issue: crate::issue::IssueRef {
+            system: crate::issue::System::A,
             id: "i".into(),
             key: "ENG-1".into(),
             title: String::new(),

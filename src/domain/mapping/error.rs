@@ -1,6 +1,6 @@
 //! Why a mapping is refused: one variant a row, in the order in which they are asked.
 
-use crate::domain::ids::TeamKey;
+use crate::ids::TeamKey;
 
 /// Why a mapping, or a change to one, is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::error::{Checked, MappingError};
 use super::extra_env;
 use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
-use crate::domain::issue::System;
-use crate::domain::usage::MicroUsd;
-use crate::domain::{branch, number};
+use crate::issue::System;
+use crate::usage::MicroUsd;
+use crate::{branch, number};
 
 /// Longest name of anything. The host allows 39 for an account and 100 for a repository.
 const MAX_NAME: usize = 100;

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use super::error::{Checked, MappingError};
 use super::fields::{Fields, is_name, is_repo_name};
 use super::{IMPLEMENT_WORKFLOW, Mapping, MappingView};
-use crate::domain::caps;
-use crate::domain::ids::TeamKey;
-use crate::domain::time::Timestamp;
+use crate::caps;
+use crate::ids::TeamKey;
+use crate::time::Timestamp;
 
 const DEFAULT_CPUS: u32 = 2;
 const DEFAULT_MEMORY_MB: u32 = 4096;
@@ -257,7 +257,7 @@ pub fn overlapping<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::mapping::example;
+    use crate::mapping::example;
 
     #[test]
     fn every_field_that_is_shown_can_be_changed() {

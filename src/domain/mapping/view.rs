@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{ExecutionMode, Mapping, MappingWarning, Provider, SessionMode, Ticketing};
-use crate::domain::ids::TeamKey;
-use crate::domain::issue::System;
-use crate::domain::time::Timestamp;
-use crate::domain::usage::MicroUsd;
+use crate::ids::TeamKey;
+use crate::issue::System;
+use crate::time::Timestamp;
+use crate::usage::MicroUsd;
 
 /// A mapping on the wire.
 #[derive(Serialize)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{ExecutionMode, Mapping};
-use crate::domain::machine_size::MachineSize;
+use crate::machine_size::MachineSize;
 
 /// Warning about a field of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

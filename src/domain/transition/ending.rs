@@ -1,12 +1,12 @@
 //! The ends of a job: the state it is left in, and everything that is owed because of it.
 
-use crate::domain::comments;
-use crate::domain::effect::{Draft, Effect, LogLabel, PullCommentStyle};
-use crate::domain::issue::Phase;
-use crate::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
-use crate::domain::report::FailureCode;
-use crate::domain::stage::Stage;
-use crate::domain::time::Timestamp;
+use crate::comments;
+use crate::effect::{Draft, Effect, LogLabel, PullCommentStyle};
+use crate::issue::Phase;
+use crate::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
+use crate::report::FailureCode;
+use crate::stage::Stage;
+use crate::time::Timestamp;
 
 use super::{Breaker, Cause, Dedup, Next, Owed, Planned, session_says};
 

@@ -3,11 +3,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::effect::LogLabel;
-use crate::domain::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
-use crate::domain::issue::{IssueRef, System};
-use crate::domain::job::JobKind;
-use crate::domain::report::{RunComment, RunPhase};
+use crate::effect::LogLabel;
+use crate::ids::{IssueId, IssueKey, JobId, Repo, TeamKey};
+use crate::issue::{IssueRef, System};
+use crate::job::JobKind;
+use crate::report::{RunComment, RunPhase};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 

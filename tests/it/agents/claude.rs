@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agent_implement::clock::Clock;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::pipeline::agent::{Cli, Role};
+use domain::report::FailureCode;
+use domain::secret::Secret;
+use domain::time::Timestamp;
+use engine::clock::Clock;
+use run::agent::{Cli, Role};
 
 use super::stage::{Outcome, Stage, installed};
 use crate::model::Turn;

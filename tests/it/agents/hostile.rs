@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use agent_implement::pipeline::agent::{Cli, Role};
+use run::agent::{Cli, Role};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tokio::process::{Child, Command};

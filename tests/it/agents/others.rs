@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use agent_implement::clock::Clock;
-use agent_implement::domain::report::FailureCode;
-use agent_implement::pipeline::agent::{Cli, Role};
+use domain::report::FailureCode;
+use engine::clock::Clock;
+use run::agent::{Cli, Role};
 
 use super::stage::{Stage, installed};
 use crate::model::{LIMITED, Turn};

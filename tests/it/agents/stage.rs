@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_implement::domain::report::{FailureCode, Usage};
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::pipeline::agent::{Agent, AgentFailure, Answer, Cli, Pass, Role};
-use agent_implement::pipeline::{ChildEnv, Console, Folders, Progress};
-use agent_implement::wire::Redactor;
+use domain::report::{FailureCode, Usage};
+use domain::secret::Secret;
+use domain::time::Timestamp;
+use run::agent::{Agent, AgentFailure, Answer, Cli, Pass, Role};
+use run::{ChildEnv, Console, Folders, Progress};
 use tokio::time::Instant;
+use vendors::http::Redactor;
 
 use crate::model::{Model, Turn};
 use crate::needs::need;

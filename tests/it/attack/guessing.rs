@@ -1,8 +1,8 @@
 //! Credentials that are guessed, or made out of good ones.
 
-use agent_implement::domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::keys::sha256_hex;
+use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
+use domain::keys::run_token::Audience;
+use domain::keys::sha256_hex;
 use serde_json::{Value, json};
 
 use crate::api::{Server, job};

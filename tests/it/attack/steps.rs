@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::{Job, JobKind, JobState};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::keys::sha256_hex;
+use domain::job::{Job, JobKind, JobState};
+use domain::keys::run_token::Audience;
+use domain::keys::sha256_hex;
 use serde_json::{Value, json};
 
 use crate::api::{Server, job};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::JobKind;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::Store;
+use domain::job::JobKind;
+use domain::keys::run_token::Audience;
 use serde_json::json;
+use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::feedback::PullId;
-use agent_implement::domain::job::{JobKind, JobState, PullRef};
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{Store, findings};
+use domain::feedback::PullId;
+use domain::job::{JobKind, JobState, PullRef};
+use domain::keys::run_token::Audience;
 use serde_json::{Value, json};
+use store::{Store, findings};
 
 use crate::api::{Server, job};
 use crate::follow_up::still_world;

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use agent_implement::chat::{Chat, ChatKind};
-use agent_implement::domain::effect::ChatMessage;
-use agent_implement::domain::feedback::{PullId, Source};
-use agent_implement::domain::ids::{JobId, Repo};
-use agent_implement::domain::issue::{IssueRef, System};
-use agent_implement::domain::machine::{HostKind, MachineSpec, Stamps, machine_name};
-use agent_implement::domain::mapping::{Mapping, Ticketing};
-use agent_implement::domain::run_config::Inputs;
-use agent_implement::domain::secret::Secret;
-use agent_implement::domain::stage::Stage;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::runners::Start;
-use agent_implement::sandbox::{CheckReport, Dial, Fault, Means, Vendor};
-use agent_implement::scm::{
+use domain::effect::ChatMessage;
+use domain::feedback::{PullId, Source};
+use domain::ids::{JobId, Repo};
+use domain::issue::{IssueRef, System};
+use domain::machine::{HostKind, MachineSpec, Stamps, machine_name};
+use domain::mapping::{Mapping, Ticketing};
+use domain::run_config::Inputs;
+use domain::secret::Secret;
+use domain::stage::Stage;
+use domain::time::Timestamp;
+use fake_vendors::{CheckReport, Dial, Fault, Means, Vendor};
+use vendors::chat::{Chat, ChatKind};
+use vendors::http::{Client, Redactor};
+use vendors::scm::{
     Credentials, DispatchError, GitHub, NewCommit, NewPull, Pull, RepoPurpose, RunLog, TreeContent,
     TreeFile,
 };
-use agent_implement::ticketing::{Account, EarlierTry};
-use agent_implement::wire::{Client, Redactor};
+use vendors::session_hosts::Start;
+use vendors::ticketing::{Account, EarlierTry};
 
 use crate::world::{World, mapping};
 
@@ -136,7 +136,7 @@ pub async fn ask_the_repository_host(world: &World) {
 
 pub async fn start_and_stop_runs(world: &World) {
     let (github, repo) = (app_client(world), shop());
-    let began = Timestamp::from_millis(agent_implement::wire::now_millis());
+    let began = Timestamp::from_millis(vendors::http::now_millis());
     let workflow = |script: &str| {
         format!(
             "on: workflow_dispatch\njobs:\n  a:\n    runs-on: x\n    steps:\n      - run: {script}\n"

@@ -6,9 +6,9 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use agent_implement::domain::job::JobKind;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::store::{FILE_NAME, Store, StoreError, jobs};
+use domain::job::JobKind;
+use domain::time::Timestamp;
+use store::{FILE_NAME, Store, StoreError, jobs};
 
 use crate::api::job;
 

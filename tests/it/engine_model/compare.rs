@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_implement::domain::effect::Effect;
-use agent_implement::domain::job::{Job as RealJob, JobKind, JobState};
-use agent_implement::store::{dedup, jobs, outbox, parked};
+use domain::effect::Effect;
+use domain::job::{Job as RealJob, JobKind, JobState};
 use reqwest::Method;
 use serde_json::Value;
+use store::{dedup, jobs, outbox, parked};
 
 use super::event::Conclusion;
 use super::reference::{Job, Kind, SLOTS, TRIGGER, Ticket, Verdict};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use agent_implement::flow::deliver;
-use agent_implement::sandbox::RunSnapshot;
+use engine::deliver;
+use fake_vendors::RunSnapshot;
 use serde_json::{Value, json};
 
 use super::event::{Event, Forgery, Told, Which};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_implement::clock::Clock;
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::flow::{deliver, follow_up, poll, watch};
-use agent_implement::sandbox::{Dial, Fault, RunSnapshot, Ticket as TownTicket, Vendor};
-use agent_implement::store::outbox;
+use domain::mapping::Mapping;
+use engine::clock::Clock;
+use engine::{deliver, follow_up, poll, watch};
+use fake_vendors::{Dial, Fault, RunSnapshot, Ticket as TownTicket, Vendor};
+use store::outbox;
 
 use super::event::{Event, Trouble};
 use super::reference::{Reference, SLOTS, Team, Ticket, Verdict};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agent_implement::domain::job::JobKind;
-use agent_implement::sandbox::Vendor;
+use domain::job::JobKind;
+use fake_vendors::Vendor;
 use reqwest::Client;
 use serde_json::{Value, json};
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use agent_implement::domain::report::Outcome;
-use agent_implement::domain::transition::Event;
-use agent_implement::flow::{follow_up, heal};
-use agent_implement::store::jobs;
+use domain::report::Outcome;
+use domain::transition::Event;
+use engine::{follow_up, heal};
 use serde_json::json;
+use store::jobs;
 
 use super::{end, opened, reported, still_world};
 use crate::gap_fill::ask;

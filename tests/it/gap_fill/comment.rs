@@ -2,8 +2,8 @@
 
 use std::process::Output;
 
-use agent_implement::domain::job::JobState;
-use agent_implement::sandbox::scripted_agent::Step;
+use domain::job::JobState;
+use fake_vendors::scripted_agent::Step;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

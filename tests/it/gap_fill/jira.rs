@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::domain::mapping::{Mapping, Ticketing};
-use agent_implement::sandbox::Vendor;
-use agent_implement::sandbox::scripted_agent::Step;
-use agent_implement::store::jobs;
+use domain::ids::Repo;
+use domain::job::{JobKind, JobState};
+use domain::mapping::{Mapping, Ticketing};
+use fake_vendors::Vendor;
+use fake_vendors::scripted_agent::Step;
 use serde_json::json;
+use store::jobs;
 
 use super::{ask, body, finished, making, pause, pull, script};
 use crate::world::{Engine, Making, World, mapping};

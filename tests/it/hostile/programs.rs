@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_implement::domain::job::{Job, JobState};
-use agent_implement::sandbox::Vendor;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
 use data_encoding::BASE64;
+use domain::job::{Job, JobState};
+use fake_vendors::Vendor;
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::Value;
 
 use super::traps::{Traps, plant};

@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use agent_implement::http;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, Url};
 use serde_json::Value;
@@ -11,7 +10,7 @@ use super::schema;
 
 /// The document.
 pub static DOCUMENT: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_slice(&http::document().unwrap()).unwrap());
+    LazyLock::new(|| serde_json::from_slice(&server::document().unwrap()).unwrap());
 
 /// What somebody asked, to be held against the answer.
 pub struct Asked {

@@ -2,7 +2,7 @@
 //!
 //! A keyword that is not known here is a fault, so that nothing is let pass by not being looked at.
 
-use agent_implement::domain::time::Timestamp;
+use domain::time::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_implement::store::{dedup, mappings, outbox, parked};
+use store::{dedup, mappings, outbox, parked};
 
 use reqwest::Method;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_implement::store::Store;
+use store::Store;
 
 use crate::api::Server;
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use agent_implement::domain::decision::{Decision, Outcome, Reason};
-use agent_implement::domain::ids::IssueKey;
-use agent_implement::domain::job::{JobKind, JobState};
-use agent_implement::domain::report::Step;
-use agent_implement::keys::run_token::Audience;
-use agent_implement::store::{ledger, steps};
+use domain::decision::{Decision, Outcome, Reason};
+use domain::ids::IssueKey;
+use domain::job::{JobKind, JobState};
+use domain::keys::run_token::Audience;
+use domain::report::Step;
 use serde_json::{Value, json};
+use store::{ledger, steps};
 
 use crate::api::{START, Server, job};
 

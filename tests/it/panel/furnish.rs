@@ -5,30 +5,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_implement::app::Sighted;
-use agent_implement::domain::audit::{self as deeds, Actor};
-use agent_implement::domain::decision::{Decision, Outcome, Reason};
-use agent_implement::domain::effect::{ChatMessage, Effect};
-use agent_implement::domain::ids::Repo;
-use agent_implement::domain::issue::{FlaggedIssue, IssueRef, Phase, Progress, Related, System};
-use agent_implement::domain::job::{
-    Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
-};
-use agent_implement::domain::mapping::Mapping;
-use agent_implement::domain::packed::Packed;
-use agent_implement::domain::reaping::{Badge, Rule};
-use agent_implement::domain::report::{FailureCode, Step, Usage};
-use agent_implement::domain::stage::Stage;
-use agent_implement::domain::time::Timestamp;
-use agent_implement::flow;
-use agent_implement::store::dedup::DedupEntry;
-use agent_implement::store::parked::Parked;
-use agent_implement::store::reaper::Action;
-use agent_implement::store::{
-    StoreResult, WriteTx, audit, dedup, jobs, ledger, outbox, parked, reaper, steps,
-};
+use domain::audit::{self as deeds, Actor};
+use domain::decision::{Decision, Outcome, Reason};
+use domain::effect::{ChatMessage, Effect};
+use domain::ids::Repo;
+use domain::issue::{FlaggedIssue, IssueRef, Phase, Progress, Related, System};
+use domain::job::{Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason};
+use domain::mapping::Mapping;
+use domain::packed::Packed;
+use domain::reaping::{Badge, Rule};
+use domain::report::{FailureCode, Step, Usage};
+use domain::stage::Stage;
+use domain::time::Timestamp;
+use engine::app::Sighted;
 use reqwest::Method;
 use serde_json::json;
+use store::dedup::DedupEntry;
+use store::parked::Parked;
+use store::reaper::Action;
+use store::{StoreResult, WriteTx, audit, dedup, jobs, ledger, outbox, parked, reaper, steps};
 
 use super::words::Words;
 use crate::api::job;
@@ -91,7 +86,7 @@ pub async fn furnished_with(words: &Words, flags: &[(&'static str, &str)]) -> Wo
     machines(&world, words);
     secrets(&world).await;
     fill(&world, words).await;
-    flow::reap::once(&world.app).await.unwrap();
+    engine::reap::once(&world.app).await.unwrap();
     world
 }
 
@@ -424,8 +419,7 @@ pub fn sighted(
     (outcome, reason, message): (Outcome, Option<Reason>, &str),
     at: Timestamp,
 ) -> Sighted {
-    let team: agent_implement::domain::ids::TeamKey =
-        issue.key.as_str().split('-').next().unwrap().into();
+    let team: domain::ids::TeamKey = issue.key.as_str().split('-').next().unwrap().into();
     let decision = Decision {
         at,
         issue_identifier: issue.key.clone(),

@@ -1,9 +1,9 @@
 //! The panel while things happen, and while there is much of everything.
 
-use agent_implement::domain::report;
-use agent_implement::sandbox::scripted_agent::{Script, Step};
-use agent_implement::store::steps;
+use domain::report;
+use fake_vendors::scripted_agent::{Script, Step};
 use serde_json::json;
+use store::steps;
 
 use super::browser::Browser;
 use super::complaints;

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use std::time::Duration;
 
-use agent_implement::flow;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -51,7 +50,7 @@ impl Deliveries {
         let app = world.app.clone();
         Self(tokio::spawn(async move {
             loop {
-                flow::deliver::drain(&app).await.unwrap();
+                engine::deliver::drain(&app).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }))

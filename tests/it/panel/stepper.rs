@@ -1,7 +1,7 @@
 //! The way of a new project: eight steps, each judged by the service, and nothing typed twice.
 
-use agent_implement::store::mappings;
 use serde_json::json;
+use store::mappings;
 
 use super::browser::Browser;
 use super::furnish::bare;

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::Look;
-use crate::domain::sensitive::contents::Strength;
-use crate::domain::sensitive::rules::Kind;
-use crate::domain::sensitive::scanner::SCANNER;
-use crate::domain::sensitive::shape::Shape;
-use crate::domain::sensitive::traits::Traits;
-use crate::domain::sensitive::{around, assignment, plausible, special};
+use crate::sensitive::contents::Strength;
+use crate::sensitive::rules::Kind;
+use crate::sensitive::scanner::SCANNER;
+use crate::sensitive::shape::Shape;
+use crate::sensitive::traits::Traits;
+use crate::sensitive::{around, assignment, plausible, special};
 
 impl Look<'_> {
     pub(super) fn special(&mut self, order: usize, keyword: Range<usize>) {

@@ -1,7 +1,7 @@
 //! Clouds, hosts and what runs machines.
 
 use super::{Kind, Rule, format, named, rule};
-use crate::domain::sensitive::Category::Cloud;
+use crate::sensitive::Category::Cloud;
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! Databases and brokers.
 
 use super::{Kind, Rule, format, named, rule, setting};
-use crate::domain::sensitive::Category::Database;
+use crate::sensitive::Category::Database;
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! Secrets of no vendor: passwords, signed tokens, headers, arguments of commands.
 
 use super::{Kind, Rule, format, rule, setting};
-use crate::domain::sensitive::Category::{EnvironmentAndConfig, TokensAndAuth};
+use crate::sensitive::Category::{EnvironmentAndConfig, TokensAndAuth};
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

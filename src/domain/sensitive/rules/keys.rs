@@ -1,7 +1,7 @@
 //! Keys, whatever they open.
 
 use super::{Kind, Rule, format, named, rule};
-use crate::domain::sensitive::Category::{Cloud, KeysAndCertificates as Keys};
+use crate::sensitive::Category::{Cloud, KeysAndCertificates as Keys};
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

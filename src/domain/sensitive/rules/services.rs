@@ -1,7 +1,7 @@
 //! Tokens of other services that give themselves away by a prefix.
 
 use super::{Kind, Rule, format, named, rule};
-use crate::domain::sensitive::Category::TokensAndAuth as Tokens;
+use crate::sensitive::Category::TokensAndAuth as Tokens;
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

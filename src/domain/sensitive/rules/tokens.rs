@@ -1,7 +1,7 @@
 //! Tokens of code hosts, registries, chats and models.
 
 use super::{Kind, Rule, format, named, rule};
-use crate::domain::sensitive::Category::TokensAndAuth as Tokens;
+use crate::sensitive::Category::TokensAndAuth as Tokens;
 
 #[rustfmt::skip]
 pub const RULES: &[Rule] = &[

@@ -4,7 +4,7 @@
 //! stands under such a name and a word such as "token", and varies as a random one does.
 
 use super::{Kind, Rule, named, rule};
-use crate::domain::sensitive::Category::TokensAndAuth as Tokens;
+use crate::sensitive::Category::TokensAndAuth as Tokens;
 
 macro_rules! services {
     ($($name:literal)*; $($word:literal)*) => {

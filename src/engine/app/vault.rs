@@ -1,0 +1,176 @@
+//! The operators' secrets: sealed on their way into the store, opened only for a session's
+//! environment.
+
+use std::collections::BTreeMap;
+
+use domain::ids::TeamKey;
+use domain::keys::sealing::{SealError, SealingKey};
+use domain::secret::Secret;
+use domain::secrets::{Scope, SecretName, variable_of};
+use domain::time::Timestamp;
+use store::secrets::{self, Row, SealedSecret};
+use store::{Rows, Store, StoreError};
+
+/// Why the vault cannot be used. None of these quotes a value.
+#[derive(Debug, thiserror::Error)]
+pub enum VaultError {
+    #[error("the key of the stored secrets: {0}")]
+    Key(SealError),
+    #[error(
+        "the stored secret {0} cannot be opened: {1}. Start with the key that it was sealed with, in SECRETS_KEY or in the file secrets.key of the data directory"
+    )]
+    Locked(String, SealError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The key to all stored secrets.
+pub struct Vault {
+    key: SealingKey,
+}
+
+impl Vault {
+    /// Opens the vault with the configured key, else with the one beside the store, which is made
+    /// at the first start.
+    ///
+    /// # Errors
+    /// When there is no key or it does not open every stored secret: going on would lose them.
+    pub fn open(configured: Option<&Secret>, store: &Store) -> Result<Self, VaultError> {
+        let text = match configured {
+            Some(text) => text.clone(),
+            None => store.vault_key(SealingKey::fresh().map_err(VaultError::Key)?)?,
+        };
+        let key = SealingKey::parse(&text).map_err(VaultError::Key)?;
+        let vault = Self { key };
+        for row in store.read(secrets::all)? {
+            vault.value(&row)?;
+        }
+        Ok(vault)
+    }
+
+    /// Whether a key opens every one of these secrets.
+    pub fn opens(key: &Secret, rows: &[Row]) -> bool {
+        let Ok(key) = SealingKey::parse(key) else {
+            return false;
+        };
+        let vault = Self { key };
+        rows.iter().all(|row| vault.value(row).is_ok())
+    }
+
+    /// A value as it may be stored under this name.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn seal(
+        &self,
+        name: &SecretName,
+        value: &Secret,
+        now: Timestamp,
+    ) -> Result<SealedSecret, SealError> {
+        let bound = bound_to(&name.scope().owner(), &name.stored());
+        Ok(SealedSecret {
+            sealed: self.key.seal(&bound, value)?,
+            updated_at: now,
+        })
+    }
+
+    /// What a session of this team gets, by variable: the global secrets and the team's own, which
+    /// win. No other team's.
+    ///
+    /// # Errors
+    /// When the store cannot be read or a row was altered.
+    pub fn of_session(
+        &self,
+        tx: &impl Rows,
+        team: &TeamKey,
+    ) -> Result<BTreeMap<String, Secret>, VaultError> {
+        let mut environment = BTreeMap::new();
+        for scope in [Scope::Global, Scope::Team(team.clone())] {
+            for row in secrets::of_scope(tx, &scope)? {
+                if let Some(variable) = variable_of(&scope, &row.stored) {
+                    environment.insert(variable.to_owned(), self.value(&row)?);
+                }
+            }
+        }
+        Ok(environment)
+    }
+
+    fn value(&self, row: &Row) -> Result<Secret, VaultError> {
+        let bound = bound_to(&row.owner, &row.stored);
+        let opened = self.key.open(&bound, &row.secret.sealed);
+        opened.map_err(|why| VaultError::Locked(row.stored.clone(), why))
+    }
+}
+
+/// What a value is sealed to: neither half can hold the slash.
+fn bound_to(owner: &str, stored: &str) -> String {
+    format!("{owner}/{stored}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn put(vault: &Vault, store: &Store, scope: Scope, name: &str, value: &str) {
+        let name = SecretName::parse(scope, name).unwrap();
+        let sealed = vault.seal(&name, &Secret::new(value), Timestamp::EPOCH);
+        let sealed = sealed.unwrap();
+        let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
+        put.await.unwrap();
+    }
+
+    fn session(vault: &Vault, store: &Store, team: &str) -> Vec<String> {
+        let opened = store.read(|tx| Ok(vault.of_session(tx, &team.into())));
+        let opened = opened.unwrap().unwrap();
+        let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
+        opened.iter().map(show).collect()
+    }
+
+    #[tokio::test]
+    async fn a_session_gets_its_own_teams_secrets_and_the_global_ones() {
+        let store = Store::in_memory().unwrap();
+        let vault = Vault::open(None, &store).unwrap();
+        let team = |key: &str| Scope::Team(key.into());
+        put(&vault, &store, Scope::Global, "TOKEN", "global").await;
+        put(&vault, &store, Scope::Global, "SHARED", "all").await;
+        put(&vault, &store, team("ENG"), "TOKEN", "eng").await;
+        put(&vault, &store, team("ENG2"), "TOKEN", "eng2").await;
+        put(&vault, &store, team("ENG_X"), "TOKEN", "eng-x").await;
+        put(
+            &vault,
+            &store,
+            team("ENG"),
+            "X_TOKEN",
+            "looks like the other's",
+        )
+        .await;
+        assert_eq!(
+            session(&vault, &store, "ENG"),
+            ["SHARED=all", "TOKEN=eng", "X_TOKEN=looks like the other's"]
+        );
+        assert_eq!(
+            session(&vault, &store, "ENG2"),
+            ["SHARED=all", "TOKEN=eng2"]
+        );
+        assert_eq!(
+            session(&vault, &store, "ENG_X"),
+            ["SHARED=all", "TOKEN=eng-x"]
+        );
+        assert_eq!(
+            session(&vault, &store, "EN"),
+            ["SHARED=all", "TOKEN=global"]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_key_that_does_not_open_the_vault_is_an_error_at_once() {
+        let store = Store::in_memory().unwrap();
+        let right = SealingKey::fresh().unwrap();
+        let vault = Vault::open(Some(&right), &store).unwrap();
+        put(&vault, &store, Scope::Global, "TOKEN", "value").await;
+        assert!(Vault::open(Some(&right), &store).is_ok());
+        let wrong = SealingKey::fresh().unwrap();
+        let told = Vault::open(Some(&wrong), &store).err().unwrap().to_string();
+        assert!(told.contains("TOKEN cannot be opened"), "{told}");
+    }
+}

@@ -1,0 +1,266 @@
+//! What is no error of the configuration, and an operator should know.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Options;
+use super::sources::{Names, OF_A_FOLDER, Sources};
+use domain::nearest::{nearest, nearest_within};
+
+/// What the configuration has that an operator should know.
+#[derive(Debug, Clone, Default)]
+pub struct Notices {
+    /// A sentence for each name that looks like a setting and is none.
+    pub unknown_names: Vec<String>,
+    /// Files that secrets were read from.
+    pub secret_files: Vec<PathBuf>,
+    /// Variables whose address is plain HTTP beyond this machine.
+    pub plain_http: Vec<&'static str>,
+}
+
+/// Most credentials that are looked at.
+const MAX_CREDENTIALS: usize = 1_000;
+
+/// Variables that other programs read and that may stand beside ours.
+const OTHERS: [&str; 23] = [
+    "ALL_PROXY",
+    "AWS_",
+    "CREDENTIALS_DIRECTORY",
+    "HOME",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LANG",
+    "LC_",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "LOGNAME",
+    "MALLOC_",
+    "MEMORY_PRESSURE_",
+    "NOTIFY_SOCKET",
+    "PATH",
+    "RUST_BACKTRACE",
+    "SSL_CERT_",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "WATCHDOG_",
+    "XDG_",
+];
+
+/// What only our own settings begin with.
+const OUR_PREFIXES: [&str; 8] = [
+    "DEDUP_",
+    "DISPATCH_",
+    "GAP_FILL_",
+    "JIRA_",
+    "LINEAR_",
+    "NOTIFY_",
+    "REAPER_",
+    "VM_SESSIONS_",
+];
+
+/// The names of settings.
+struct Known {
+    variables: Vec<String>,
+    secrets: Vec<String>,
+}
+
+impl Known {
+    fn new() -> Self {
+        let command = Options::augment_args(clap::Command::new(""));
+        let (mut variables, mut secrets) = (Vec::new(), Vec::new());
+        for arg in command.get_arguments() {
+            let Some(name) = arg.get_env().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            variables.push(name.to_owned());
+            if arg.is_hide_env_values_set() {
+                variables.push(format!("{name}_FILE"));
+                secrets.push(name.to_owned());
+            }
+        }
+        Self { variables, secrets }
+    }
+
+    fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(String::as_str)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        // Proxies are also read in small letters.
+        let is_proxy = name.ends_with("_proxy");
+        is_proxy || self.variables().any(|known| known == name)
+    }
+}
+
+/// The names of settings that are secrets.
+pub(super) fn secret_names() -> Vec<String> {
+    Known::new().secrets
+}
+
+/// A sentence for each name that looks like a setting and is none.
+pub(super) fn unknown_names(sources: &Sources) -> Vec<String> {
+    let known = Known::new();
+    let mut found: Vec<String> = match &sources.names {
+        Names::Ours(names) => names
+            .iter()
+            .filter(|name| !known.has(name) && !is_for_others(name))
+            .map(|name| unknown_variable(name, nearest(name, known.variables())))
+            .collect(),
+        Names::Shared(names) => names
+            .iter()
+            .filter(|name| !known.has(name) && !is_for_others(name))
+            .filter_map(|name| {
+                let is_ours = OUR_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+                let meant = match is_ours {
+                    true => nearest(name, known.variables()),
+                    // Other programs have names that are alike by chance.
+                    false => nearest_within(name, (name.len() / 6).min(2), known.variables()),
+                };
+                (is_ours || meant.is_some()).then(|| unknown_variable(name, meant))
+            })
+            .collect(),
+    };
+    found.extend(credentials(sources).filter_map(|name| unknown_credential(&known, &name)));
+    found.sort();
+    found
+}
+
+fn is_for_others(name: &str) -> bool {
+    let is_one = |other: &str| match other.ends_with('_') {
+        true => name.starts_with(other),
+        false => name == other,
+    };
+    OTHERS.iter().any(|other| is_one(other))
+}
+
+fn unknown_variable(name: &str, meant: Option<&str>) -> String {
+    let name = name.escape_debug();
+    match meant {
+        Some(meant) => format!("The variable {name} is not a setting. Did you mean {meant}?"),
+        None => format!(
+            "The variable {name} is not a setting; agent-implement serve --help lists them all."
+        ),
+    }
+}
+
+/// Names of the credentials that there are.
+fn credentials(sources: &Sources) -> impl Iterator<Item = String> {
+    let folder = sources.credentials();
+    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
+    let entries = entries.into_iter().flatten().take(MAX_CREDENTIALS);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.'))
+}
+
+fn unknown_credential(known: &Known, file: &str) -> Option<String> {
+    let name = file.strip_prefix(OF_A_FOLDER).unwrap_or(file);
+    let secrets = || known.secrets.iter().map(String::as_str);
+    if secrets().any(|secret| secret == name) {
+        return None;
+    }
+    let shown = name.escape_debug();
+    Some(if known.has(name) {
+        format!("The credential {shown} is not read: it is no secret. Set the variable {name}.")
+    } else {
+        match nearest(name, secrets()) {
+            Some(meant) => {
+                format!("The credential {shown} is not read. Rename the file if you mean {meant}.")
+            }
+            None => format!("The credential {shown} is not read: no secret has that name."),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(names: Names) -> Vec<String> {
+        unknown_names(&Sources::new(Box::new(|_| None), names))
+    }
+
+    fn words(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_shared_environment_is_searched_for_what_looks_like_ours() {
+        let others = [
+            "HOME",
+            "HOST",
+            "PATH",
+            "PWD",
+            "TERM",
+            "LANG",
+            "HTTP_PORT",
+            "GITHUB_ACTOR_ID",
+            "RUNNER_OS",
+            "NOTIFY_SOCKET",
+            "https_proxy",
+            "no_proxy",
+            "DOCKER_CONFIG",
+            "SECRET_KEY_BASE",
+            "DATA",
+        ];
+        assert_eq!(found(Names::Shared(words(&others))), [""; 0]);
+        let ours = [
+            "LINEAR_APIKEY",
+            "JIRA_HOST",
+            "GITHUB_TOKN",
+            "PORT",
+            "GITHUB_TOKEN_FILE",
+        ];
+        assert_eq!(
+            found(Names::Shared(words(&ours))),
+            [
+                "The variable GITHUB_TOKN is not a setting. Did you mean GITHUB_TOKEN?",
+                "The variable JIRA_HOST is not a setting; agent-implement serve --help lists them all.",
+                "The variable LINEAR_APIKEY is not a setting. Did you mean LINEAR_API_KEY?",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_name_in_a_file_of_our_own_is_looked_at() {
+        let names = ["TZ", "LC_ALL", "WEBHOOK", "PORT", "LOG_LEVL", "PORT_FILE"];
+        assert_eq!(
+            found(Names::Ours(words(&names))),
+            [
+                "The variable LOG_LEVL is not a setting. Did you mean LOG_LEVEL?",
+                "The variable PORT_FILE is not a setting; agent-implement serve --help lists them all.",
+                "The variable WEBHOOK is not a setting; agent-implement serve --help lists them all.",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_credential_that_is_not_read_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "NOTIFY_WEBHOOK_URL.txt",
+            "agent-implement_LINEAR_APIKEY",
+            "agent-implement_LINEAR_API_KEY",
+            "JIRA_API_TOKEN",
+            "PORT",
+            "notes",
+            ".hidden",
+        ] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let folder = dir.path().display().to_string();
+        let variable = move |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| folder.clone());
+        let sources = Sources::new(Box::new(variable), Names::Shared(Vec::new()));
+        assert_eq!(
+            unknown_names(&sources),
+            [
+                "The credential LINEAR_APIKEY is not read. Rename the file if you mean LINEAR_API_KEY.",
+                "The credential NOTIFY_WEBHOOK_URL.txt is not read. Rename the file if you mean NOTIFY_WEBHOOK_URL.",
+                "The credential PORT is not read: it is no secret. Set the variable PORT.",
+                "The credential notes is not read: no secret has that name.",
+            ]
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Where values may stand: variables, files that they name, and credentials of systemd.
+
+use std::path::{Path, PathBuf};
+
+use domain::secret::Secret;
+
+use super::EnvFile;
+
+/// What systemd puts before the names of credentials that our unit takes from a folder.
+pub(super) const OF_A_FOLDER: &str = "agent-implement_";
+
+/// Whether the environment allows colours on a terminal.
+pub fn allows_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Finds an environment variable.
+pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
+
+/// Where secrets may come from besides their variable.
+pub(super) struct Sources {
+    pub(super) variable: Lookup,
+    /// The names of variables that are set: all of a file of our own, else those of the process.
+    pub(super) names: Names,
+    /// Files that secrets were read from.
+    pub(super) secret_files: Vec<PathBuf>,
+}
+
+/// Names of variables, by whom they are for.
+pub(super) enum Names {
+    /// Of a file that is for this service alone.
+    Ours(Vec<String>),
+    /// Of an environment that other programs read as well.
+    Shared(Vec<String>),
+}
+
+impl Sources {
+    pub(super) fn of_process() -> Self {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self::new(Box::new(variable), Names::Shared(names.collect()))
+    }
+
+    pub(super) fn of_file(file: EnvFile) -> Self {
+        let Self {
+            variable: process, ..
+        } = Self::of_process();
+        let names = Names::Ours(file.names().map(str::to_owned).collect());
+        let variable = move |name: &str| match file.get(name) {
+            Some(value) => Some(value.to_owned()).filter(|value| !value.is_empty()),
+            None => process(name),
+        };
+        Self::new(Box::new(variable), names)
+    }
+
+    pub(super) fn new(variable: Lookup, names: Names) -> Self {
+        Self {
+            variable,
+            names,
+            secret_files: Vec::new(),
+        }
+    }
+
+    /// The folder of systemd's credentials.
+    pub(super) fn credentials(&self) -> Option<PathBuf> {
+        (self.variable)("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+    }
+
+    /// The secret called `name`: given, or in the file that `NAME_FILE` names, or a credential of
+    /// systemd. Given twice is an error, because one of the two would be silently ignored.
+    pub(super) fn secret(
+        &mut self,
+        name: &str,
+        given: Option<String>,
+    ) -> Result<Option<Secret>, String> {
+        let given = given.filter(|value| !value.is_empty());
+        let file = (self.variable)(&format!("{name}_FILE"));
+        let credential = self.credentials().and_then(|dir| {
+            let names = [name.to_owned(), format!("{OF_A_FOLDER}{name}")];
+            let mut paths = names.map(|name| dir.join(name)).into_iter();
+            paths.find(|path| path.exists())
+        });
+        match (given, file) {
+            (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set; set one")),
+            (Some(value), None) => Ok(Some(Secret::new(value))),
+            (None, Some(file)) => self
+                .read_secret(Path::new(&file))
+                .map_err(|cause| format!("{name}_FILE: {cause}")),
+            (None, None) => match credential {
+                Some(path) => self
+                    .read_secret(&path)
+                    .map_err(|cause| format!("the credential {name}: {cause}")),
+                None => Ok(None),
+            },
+        }
+    }
+
+    fn read_secret(&mut self, path: &Path) -> Result<Option<Secret>, String> {
+        self.secret_files.push(path.to_owned());
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| format!("reading {}: {cause}", path.display()))?;
+        match text.trim_end_matches(['\r', '\n']) {
+            "" => Err(format!("{} is empty", path.display())),
+            value => Ok(Some(Secret::new(value))),
+        }
+    }
+}

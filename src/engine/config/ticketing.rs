@@ -1,0 +1,190 @@
+//! How each ticketing system is reached: groups of values that are given whole or not at all.
+
+use domain::secret::Secret;
+
+use super::check::Check;
+use super::options::Options;
+
+/// Where bearer tokens are taken, by the id of the cloud.
+const JIRA_GATEWAY: &str = "https://api.atlassian.com/ex/jira";
+
+/// An account at Linear.
+#[derive(Debug, Clone)]
+pub struct Linear {
+    pub credentials: LinearCredentials,
+    /// Without a trailing slash.
+    pub api_url: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum LinearCredentials {
+    /// A personal API key.
+    Key(Secret),
+    /// An OAuth application that acts as itself.
+    Client { id: String, secret: Secret },
+}
+
+/// An account at Jira Cloud.
+#[derive(Debug, Clone)]
+pub struct Jira {
+    pub credentials: JiraCredentials,
+    /// Where people read tickets; unset, Jira is asked for it.
+    pub site_url: Option<String>,
+    /// The address below which `/rest/api/3` stands, without a trailing slash.
+    pub api_url: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum JiraCredentials {
+    /// An API token of the person with this address.
+    Basic {
+        email: String,
+        token: Secret,
+    },
+    Bearer(Secret),
+}
+
+/// The secrets of both systems, found but not judged.
+pub(super) struct TicketingSecrets {
+    pub linear_key: Option<Secret>,
+    pub linear_client: Option<Secret>,
+    pub jira_token: Option<Secret>,
+}
+
+impl Check {
+    pub(super) fn linear(&mut self, given: &Options, secrets: &TicketingSecrets) -> Option<Linear> {
+        let id = filled(&given.linear_client_id);
+        let credentials = match (&secrets.linear_key, id, &secrets.linear_client) {
+            (None, None, None) => return None,
+            (Some(key), None, None) => LinearCredentials::Key(key.clone()),
+            (None, Some(id), Some(secret)) => LinearCredentials::Client {
+                id,
+                secret: secret.clone(),
+            },
+            (Some(_), _, _) => {
+                return self
+                    .refuse("LINEAR_API_KEY and an OAuth client of Linear are both set; set one");
+            }
+            (None, Some(_), None) => {
+                return self.refuse("LINEAR_CLIENT_ID is set and LINEAR_CLIENT_SECRET is not");
+            }
+            (None, None, Some(_)) => {
+                return self.refuse("LINEAR_CLIENT_SECRET is set and LINEAR_CLIENT_ID is not");
+            }
+        };
+        Some(Linear {
+            credentials,
+            api_url: self.base("LINEAR_API_URL", &given.linear_api_url),
+        })
+    }
+
+    pub(super) fn jira(&mut self, given: &Options, secrets: &TicketingSecrets) -> Option<Jira> {
+        let (email, cloud) = (filled(&given.jira_email), filled(&given.jira_cloud_id));
+        let site_url = self.url("JIRA_SITE_URL", given.jira_site_url.clone());
+        let api_url = self.url("JIRA_API_URL", given.jira_api_url.clone());
+        let Some(token) = secrets.jira_token.clone() else {
+            if site_url.is_some() || email.is_some() || cloud.is_some() {
+                return self.refuse("Jira is set up without JIRA_API_TOKEN");
+            }
+            return None;
+        };
+        let (credentials, api_url) = match (email, cloud, &site_url) {
+            (Some(_), Some(_), _) => {
+                return self.refuse("JIRA_EMAIL and JIRA_CLOUD_ID are both set; set one");
+            }
+            (Some(_), None, None) => {
+                return self.refuse("JIRA_EMAIL is set and JIRA_SITE_URL is not");
+            }
+            (None, None, _) => {
+                return self.refuse(
+                    "JIRA_API_TOKEN needs JIRA_SITE_URL and JIRA_EMAIL, or JIRA_CLOUD_ID, beside it",
+                );
+            }
+            (Some(email), None, Some(site)) => (
+                JiraCredentials::Basic { email, token },
+                api_url.unwrap_or_else(|| site.clone()),
+            ),
+            (None, Some(cloud), _) => {
+                let is_plain = cloud.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+                self.that(is_plain, || {
+                    format!("JIRA_CLOUD_ID must be letters, digits and '-', not '{cloud}'")
+                });
+                (
+                    JiraCredentials::Bearer(token),
+                    api_url.unwrap_or_else(|| format!("{JIRA_GATEWAY}/{cloud}")),
+                )
+            }
+        };
+        Some(Jira {
+            credentials,
+            site_url,
+            api_url,
+        })
+    }
+
+    fn refuse<T>(&mut self, problem: &str) -> Option<T> {
+        self.wrong.push(problem.to_owned());
+        None
+    }
+}
+
+fn filled(given: &Option<String>) -> Option<String> {
+    let text = given.as_deref()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl Linear {
+    pub(super) fn secret(&self) -> &Secret {
+        match &self.credentials {
+            LinearCredentials::Key(key) => key,
+            LinearCredentials::Client { secret, .. } => secret,
+        }
+    }
+}
+
+impl Jira {
+    pub(super) fn secret(&self) -> &Secret {
+        match &self.credentials {
+            JiraCredentials::Basic { token, .. } | JiraCredentials::Bearer(token) => token,
+        }
+    }
+}
+
+/// The values in force of both systems, secrets masked.
+pub(super) fn effective(
+    linear: Option<&Linear>,
+    jira: Option<&Jira>,
+) -> Vec<(&'static str, String)> {
+    let shown = |text: Option<&str>| text.unwrap_or("<unset>").to_owned();
+    let masked = |is_set: bool| shown(is_set.then_some("<set>"));
+    let client = linear.and_then(|linear| match &linear.credentials {
+        LinearCredentials::Client { id, .. } => Some(id.as_str()),
+        LinearCredentials::Key(_) => None,
+    });
+    let email = jira.and_then(|jira| match &jira.credentials {
+        JiraCredentials::Basic { email, .. } => Some(email.as_str()),
+        JiraCredentials::Bearer(_) => None,
+    });
+    vec![
+        (
+            "LINEAR_API_KEY",
+            masked(linear.is_some() && client.is_none()),
+        ),
+        ("LINEAR_CLIENT_ID", shown(client)),
+        ("LINEAR_CLIENT_SECRET", masked(client.is_some())),
+        (
+            "LINEAR_API_URL",
+            shown(linear.map(|linear| linear.api_url.as_str())),
+        ),
+        (
+            "JIRA_SITE_URL",
+            shown(jira.and_then(|jira| jira.site_url.as_deref())),
+        ),
+        ("JIRA_EMAIL", shown(email)),
+        ("JIRA_API_TOKEN", masked(jira.is_some())),
+        (
+            "JIRA_API_URL",
+            shown(jira.map(|jira| jira.api_url.as_str())),
+        ),
+    ]
+}

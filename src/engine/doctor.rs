@@ -1,0 +1,216 @@
+//! Looking at everything a set-up depends on beyond this machine: who answers, what we may do there, and
+//! whether every project can run. Nothing is changed anywhere, and no message is sent.
+
+mod address;
+mod image;
+mod projects;
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+
+use crate::app::{App, Condition, Connection};
+use domain::checkup::{Finding, Level};
+use domain::time::Timestamp;
+use store::{StoreResult, mappings};
+use vendors::http::{Client, Request, now_millis};
+
+use super::{plain_token, probe};
+
+/// How far may our clock be from a vendor's? The proof of a GitHub App is dated a minute back.
+const MOST_SKEW: Duration = Duration::from_secs(60);
+const SOME_SKEW: Duration = Duration::from_secs(10);
+
+/// Whether the service that is checked runs, so that it can answer for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Running,
+    Stopped,
+}
+
+/// Everything there is to find. The connections first, then the projects.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn examine(app: &App, standing: Standing) -> StoreResult<Vec<Finding>> {
+    let all = app.store.read(mappings::all)?;
+    let (checks, skew) = join(probe::checks(app), clock(app)).await;
+    let mut found = Vec::new();
+    found.extend(skew);
+    found.extend(ticketing_at_all(app));
+    found.extend(checks.into_iter().map(|check| connection(check, standing)));
+    found.extend(address::callback(app));
+    found.extend(address::chat(app));
+    if all.is_empty() {
+        found.push(
+            Finding::warning("projects", "no project is mapped")
+                .because("Tickets of a team without a mapping wait for one.")
+                .mend("Map a team to its repository: the panel's Projects, or POST /api/mappings."),
+        );
+    }
+    found.extend(plain_token::examine(app).await);
+    let projects = projects::examine(app, &all).await?;
+    let is_local =
+        |one: &Finding| one.check == "project-runner" && one.what == projects::IN_CONTAINERS;
+    let is_needed = projects.iter().any(is_local);
+    found.extend(image::examine(app, is_needed).await);
+    found.extend(projects);
+    Ok(found)
+}
+
+fn ticketing_at_all(app: &App) -> Option<Finding> {
+    let none = app.ticketing.is_empty();
+    none.then(|| {
+        Finding::error("ticketing", "no ticketing system is connected")
+            .because("No ticket is ever seen.")
+            .mend("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.")
+    })
+}
+
+/// A connection's probe, with why it matters and what to do.
+fn connection(check: probe::Check, standing: Standing) -> Finding {
+    let probe::Check {
+        connection,
+        finding,
+    } = check;
+    let (name, why, credentials) = words(connection);
+    let reached = finding
+        .is_unanswered
+        .then(|| address_of(connection))
+        .flatten();
+    let remedy = reached.map_or_else(|| credentials.to_owned(), |address| {
+        format!(
+            "See that {address} is right and that this machine reaches it (DNS, firewall, HTTPS_PROXY); the \
+             credential was not judged."
+        )
+    });
+    let level = match (finding.condition, connection) {
+        (Condition::Ok, _) => return Finding::ok(name, finding.detail),
+        (Condition::Off, Connection::RepoHost) => Level::Error,
+        (Condition::Off, Connection::RunnerCallback | Connection::Webhook) => Level::Warning,
+        (Condition::Off, _) => return Finding::off(name, finding.detail),
+        (Condition::Error, Connection::RunnerCallback) if standing == Standing::Stopped => {
+            return Finding::warning(
+                name,
+                "not checked: the service is stopped, so nobody can answer at its address",
+            )
+            .because(why)
+            .mend("Start the service and run this again.");
+        }
+        (Condition::Limited, _) => Level::Warning,
+        (Condition::Error, _) => Level::Error,
+    };
+    let found = match level {
+        Level::Warning => Finding::warning(name, finding.detail),
+        Level::Error | Level::Ok | Level::Off => Finding::error(name, finding.detail),
+    };
+    found.because(why).mend(remedy)
+}
+
+/// A connection's name, why it matters, and what mends it.
+fn words(connection: Connection) -> (&'static str, &'static str, &'static str) {
+    match connection {
+        Connection::TicketingA => (
+            "ticketing-a",
+            "Tickets of Linear are neither seen nor moved.",
+            "Make a new key in Linear (Settings, Security & access) and set LINEAR_API_KEY to it.",
+        ),
+        Connection::TicketingB => (
+            "ticketing-b",
+            "Tickets of Jira are neither seen nor moved.",
+            "Make a new API token for JIRA_EMAIL's account and set JIRA_API_TOKEN to it; see that JIRA_SITE_URL is the site's address.",
+        ),
+        Connection::RepoHost => (
+            "repo-host",
+            "Nothing can run without the repository host.",
+            "Set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY to those of the App's settings page, and GITHUB_API_URL for a host of your own.",
+        ),
+        Connection::RunnerCallback => (
+            "runner-callback",
+            "Runs report steps and results there; without it planning, machines and containers do not start.",
+            "Set RUNNER_CALLBACK_BASE_URL to the https address that leads to this service, and RUNNER_TOKEN_SECRET to 32 random bytes or more.",
+        ),
+        Connection::GapFillTrigger => (
+            "gap-fill-trigger",
+            "Comments on pull requests start no runs.",
+            "Set GAP_FILL_TRIGGER_SECRET.",
+        ),
+        Connection::Webhook => (
+            "webhook",
+            "Reviews and merges are found by sweeps only, minutes later.",
+            "Set SCM_WEBHOOK_SECRET and the same secret at the App's webhook, which leads to /api/repo-host/webhook.",
+        ),
+        Connection::VmSessions => (
+            "vm-sessions",
+            "No machines can be made or destroyed.",
+            "See that VM_SESSIONS_TOKEN is a deploy token of the app VM_SESSIONS_APP, and that the app exists.",
+        ),
+        Connection::LocalContainers => (
+            "local-containers",
+            "No containers can be made or destroyed.",
+            "Start the container engine, and let the service's user open its socket (DOCKER_HOST).",
+        ),
+        Connection::Notifications => (
+            "notifications",
+            "The chat is told nothing for the moment.",
+            "Wait; what is owed to the chat is kept.",
+        ),
+    }
+}
+
+/// Where a vendor's address is set.
+fn address_of(connection: Connection) -> Option<&'static str> {
+    match connection {
+        Connection::TicketingA => Some("LINEAR_API_URL"),
+        Connection::TicketingB => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
+        Connection::RepoHost => Some("GITHUB_API_URL"),
+        Connection::VmSessions => Some("VM_API_URL"),
+        Connection::RunnerCallback
+        | Connection::GapFillTrigger
+        | Connection::Webhook
+        | Connection::LocalContainers
+        | Connection::Notifications => None,
+    }
+}
+
+/// How far our clock is from those of the vendors.
+async fn clock(app: &App) -> Option<Finding> {
+    let config = &app.config;
+    let bases = [
+        config.github.as_ref().map(|github| &github.api_url),
+        config.linear.as_ref().map(|linear| &linear.api_url),
+        config.jira.as_ref().map(|jira| &jira.api_url),
+    ];
+    let asked = bases.into_iter().flatten().map(|base| skew(app, base));
+    let (skew, base) = join_all(asked).await.into_iter().flatten().max()?;
+    let what = format!(
+        "this machine's clock is {} seconds from that of {base}",
+        skew.as_secs()
+    );
+    let why =
+        "Vendors refuse proofs that are dated in the future, and deadlines end at the wrong time.";
+    let remedy = "Let the machine keep time: timedatectl set-ntp true.";
+    Some(if skew > MOST_SKEW {
+        Finding::error("clock", what).because(why).mend(remedy)
+    } else if skew > SOME_SKEW {
+        Finding::warning("clock", what).because(why).mend(remedy)
+    } else {
+        Finding::ok("clock", "this machine's clock is that of the vendors")
+    })
+}
+
+/// The distance to a vendor's clock; none when it does not say. Whether it answers at all is another
+/// check's matter.
+async fn skew(app: &App, base: &str) -> Option<(Duration, String)> {
+    let client = Client::new("the clock", app.redactor.clone()).ok()?;
+    let refusals = [400, 401, 403, 404, 405, 415];
+    let request = refusals.into_iter().fold(
+        Request::new("asking for the time", vendors::http::Method::GET, base),
+        Request::accept,
+    );
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.send(&request));
+    let answer = answer.await.ok()?.ok()?;
+    let theirs = Timestamp::parse_http(answer.header("date")?)?;
+    let ours = Timestamp::from_millis(now_millis());
+    Some((ours.since(theirs).max(theirs.since(ours)), base.to_owned()))
+}

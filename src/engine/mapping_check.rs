@@ -1,0 +1,74 @@
+//! Looks up what a mapping names: its team, its repository and its branch.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use crate::app::App;
+use domain::mapping::{Mapping, MappingWarning};
+use vendors::http::VendorError;
+use vendors::ticketing::Account;
+
+/// Maximum time of each lookup. The answer to the write waits for it.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// Returns a warning for each thing that the vendors do not show to this service. A vendor that does not
+/// answer in time gives none. Jira's queries are checked before a mapping is stored.
+pub async fn warnings(app: &App, mapping: &Mapping) -> Vec<MappingWarning> {
+    let lookups = join(
+        in_time(missing_team(app, mapping)),
+        in_time(missing_repository(app, mapping)),
+    );
+    let (team, repository) = lookups.await;
+    team.into_iter().chain(repository).collect()
+}
+
+async fn in_time(
+    lookup: impl Future<Output = Result<Option<MappingWarning>, VendorError>>,
+) -> Option<MappingWarning> {
+    match tokio::time::timeout(DEADLINE, lookup).await {
+        Ok(Ok(warning)) => warning,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "Failed to look up what a mapping names.");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn missing_team(app: &App, mapping: &Mapping) -> Result<Option<MappingWarning>, VendorError> {
+    let Some(Account::Linear(linear)) = app.account(mapping.system()) else {
+        return Ok(None);
+    };
+    let key = mapping.team_key.as_str();
+    Ok((!linear.has_team(key).await?).then(|| MappingWarning {
+        field: "teamKey",
+        message: format!("Linear shows no team \"{key}\". Check the key, and that the account of the Linear key is a member of the team."),
+    }))
+}
+
+async fn missing_repository(
+    app: &App,
+    mapping: &Mapping,
+) -> Result<Option<MappingWarning>, VendorError> {
+    let Some(github) = &app.github else {
+        return Ok(None);
+    };
+    let (repo, branch) = (mapping.target(), &mapping.default_branch);
+    match github.default_branch(&repo).await {
+        Err(error) if error.is_not_found() => {
+            return Ok(Some(MappingWarning {
+                field: "repo",
+                message: format!(
+                    "GitHub shows no repository {repo}. Check owner and repo, and that the GitHub App is installed on it."
+                ),
+            }));
+        }
+        found => found?,
+    };
+    let found = github.branch_sha(&repo, branch).await?;
+    Ok(found.is_none().then(|| MappingWarning {
+        field: "defaultBranch",
+        message: format!("{repo} has no branch \"{branch}\". Check defaultBranch."),
+    }))
+}

@@ -1,0 +1,358 @@
+//! Workflow dispatches, runs, jobs and logs.
+
+use serde_json::{Map, Value, json};
+
+use super::Inner;
+use super::ci::job;
+use super::ci::workflow::{Input, Workflow, plain};
+use super::model::{Run, Status};
+use super::rest::{Answer, Call, Place, Refusal, not_found, ok, refuse};
+use super::shapes::workflow_id;
+use crate::clock;
+use crate::http::Reply;
+use crate::state::lock;
+
+/// Inputs of one dispatch, and characters of them all as compact JSON.
+const INPUTS_MAX: usize = 25;
+const INPUT_CHARS_MAX: usize = 65_535;
+
+impl Call<'_> {
+    /// A workflow's file name, given by name or id.
+    fn workflow_file(&self, at: &Place<'_>, asked: &str) -> Result<String, Refusal> {
+        let Ok(id) = asked.parse::<u64>() else {
+            return Ok(asked.to_owned());
+        };
+        let files = self.workflow_files(at)?;
+        files
+            .into_iter()
+            .find(|file| workflow_id(file) == id)
+            .ok_or_else(not_found)
+    }
+
+    fn workflow_files(&self, at: &Place<'_>) -> Result<Vec<String>, Refusal> {
+        let branch = self.read(at, |repo| repo.default_branch.clone())?;
+        let git = self.host.git(at.owner, at.name);
+        let entries = git.list(&branch, ".github/workflows").unwrap_or_default();
+        Ok(entries.into_iter().map(|entry| entry.path).collect())
+    }
+
+    fn workflow_shape(&self, at: &Place<'_>, file: &str) -> Result<Value, Refusal> {
+        let branch = self.read(at, |repo| repo.default_branch.clone())?;
+        let path = format!(".github/workflows/{file}");
+        let text = self
+            .host
+            .git(at.owner, at.name)
+            .file(&branch, &path)
+            .ok_or_else(not_found)?;
+        let name = Workflow::parse(&String::from_utf8_lossy(&text))
+            .ok()
+            .and_then(|w| w.name);
+        let html = format!(
+            "{}/{}/{}/blob/{branch}/{path}",
+            self.host.server, at.owner, at.name
+        );
+        Ok(
+            json!({"id": workflow_id(file), "name": name.unwrap_or_else(|| path.clone()), "path": path, "state": "active", "html_url": html}),
+        )
+    }
+
+    pub fn list_workflows(&self, at: &Place<'_>) -> Answer {
+        self.need(at, "actions", "read")?;
+        let files = self.workflow_files(at)?;
+        let shapes: Result<Vec<Value>, Refusal> = files
+            .iter()
+            .map(|file| self.workflow_shape(at, file))
+            .collect();
+        self.page(
+            shapes?,
+            |total, items| json!({"total_count": total, "workflows": items}),
+        )
+    }
+
+    pub fn get_workflow(&self, at: &Place<'_>, asked: &str) -> Answer {
+        self.need(at, "actions", "read")?;
+        let file = self.workflow_file(at, asked)?;
+        ok(self.workflow_shape(at, &file)?)
+    }
+
+    /// Names and times; what they hold is told to runs alone.
+    pub fn list_secrets(&self, at: &Place<'_>) -> Answer {
+        self.need(at, "secrets", "read")?;
+        let names: Vec<String> = self.read(at, |repo| repo.secrets.keys().cloned().collect())?;
+        let made = "2026-01-01T00:00:00Z";
+        let shapes = names
+            .into_iter()
+            .map(|name| json!({"name": name, "created_at": made, "updated_at": made}));
+        self.page(
+            shapes.collect(),
+            |total, items| json!({"total_count": total, "secrets": items}),
+        )
+    }
+
+    pub fn dispatch(&self, at: &Place<'_>, asked: &str) -> Answer {
+        self.need(at, "actions", "write")?;
+        if let Some((status, why)) = self.read(at, |repo| repo.refuses_dispatches.clone())? {
+            return Err(refuse(status, why));
+        }
+        let file = self.workflow_file(at, asked)?;
+        let branch = self.text("ref").unwrap_or_default();
+        let branch = branch
+            .strip_prefix("refs/heads/")
+            .unwrap_or(branch)
+            .to_owned();
+        let git = self.host.git(at.owner, at.name);
+        let sha = git
+            .branch(&branch)
+            .ok_or_else(|| refuse(422, format!("No ref found for: {branch}")))?;
+        let text = git
+            .file(&sha, &format!(".github/workflows/{file}"))
+            .ok_or_else(not_found)?;
+        let workflow = Workflow::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
+            let why = format!("{error:#}");
+            refuse(
+                422,
+                if why.starts_with("Workflow does not") {
+                    why
+                } else {
+                    format!("failed to parse workflow: {why}")
+                },
+            )
+        })?;
+        let inputs = checked_inputs(&workflow, &self.body["inputs"])?;
+        let run = self.host.add_run(
+            at,
+            file,
+            &workflow,
+            branch,
+            sha,
+            inputs,
+            &self.token()?.login,
+        );
+        if self.body["return_run_details"] != Value::Bool(true) {
+            return Ok(Reply::empty(204));
+        }
+        let repo = format!("{}/{}", at.owner, at.name);
+        ok(json!({
+            "workflow_run_id": run,
+            "run_url": format!("{}/repos/{repo}/actions/runs/{run}", self.host.api),
+            "html_url": format!("{}/{repo}/actions/runs/{run}", self.host.server),
+        }))
+    }
+
+    pub fn list_runs(&self, at: &Place<'_>, file: Option<&str>) -> Answer {
+        self.need(at, "actions", "read")?;
+        let file = file
+            .map(|asked| self.workflow_file(at, asked))
+            .transpose()?;
+        let now = clock::now_ms();
+        let status = self.param("status");
+        let event = self.param("event");
+        let branch = self.param("branch");
+        let created = self.param("created");
+        let shapes = self.read(at, |repo| {
+            let runs = repo.runs.iter().rev().filter(|run| run.listed <= now);
+            runs.filter(|run| file.as_ref().is_none_or(|file| *file == run.workflow))
+                .filter(|_| {
+                    event
+                        .as_ref()
+                        .is_none_or(|event| event == "workflow_dispatch")
+                })
+                .filter(|run| branch.as_ref().is_none_or(|branch| *branch == run.branch))
+                .filter(|run| {
+                    created
+                        .as_ref()
+                        .is_none_or(|created| in_range(run.at, created))
+                })
+                .filter(|run| {
+                    status.as_deref().is_none_or(|status| {
+                        status == run.status.word() || run.conclusion.as_deref() == Some(status)
+                    })
+                })
+                .map(|run| self.host.run_shape(repo, run))
+                .collect()
+        })?;
+        self.page(
+            shapes,
+            |total, items| json!({"total_count": total, "workflow_runs": items}),
+        )
+    }
+
+    pub fn run(&self, at: &Place<'_>, id: &str) -> Result<Run, Refusal> {
+        let id: u64 = id.parse().map_err(|_| not_found())?;
+        let run = self.read(at, |repo| {
+            repo.runs.iter().find(|run| run.id == id).cloned()
+        })?;
+        run.ok_or_else(not_found)
+    }
+
+    pub fn get_run(&self, at: &Place<'_>, id: &str) -> Answer {
+        self.need(at, "actions", "read")?;
+        let run = self.run(at, id)?;
+        ok(self.read(at, |repo| self.host.run_shape(repo, &run))?)
+    }
+
+    pub fn cancel_run(&self, at: &Place<'_>, id: &str) -> Answer {
+        self.need(at, "actions", "write")?;
+        let run = self.run(at, id)?;
+        if run.status == Status::Completed {
+            return Err(refuse(
+                409,
+                "Cannot cancel a workflow run that is completed.",
+            ));
+        }
+        self.host.shelf.change(|model| {
+            if let Some(run) = model.repo(at.owner, at.name).run_mut(run.id) {
+                run.cancelled = run.cancelled.or(Some(clock::now_ms()));
+            }
+        });
+        if self.host.runs_by_hand {
+            self.host.finish(at.owner, at.name, run.id, "cancelled");
+        }
+        Ok(Reply::json(202, &json!({})))
+    }
+}
+
+fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value>, Refusal> {
+    let mut inputs = match sent {
+        Value::Null => Map::new(),
+        Value::Object(inputs) => inputs.clone(),
+        _ => {
+            return Err(refuse(
+                422,
+                "Invalid request.\n\nFor 'properties/inputs', value is not an object.",
+            ));
+        }
+    };
+    if inputs.len() > INPUTS_MAX {
+        return Err(refuse(
+            422,
+            format!(
+                "Invalid request.\n\nNo more than {INPUTS_MAX} properties are allowed; {} were supplied.",
+                inputs.len()
+            ),
+        ));
+    }
+    if sent.to_string().chars().map(counted).sum::<usize>() > INPUT_CHARS_MAX {
+        return Err(refuse(422, "inputs are too large."));
+    }
+    if inputs
+        .values()
+        .any(|value| value.is_object() || value.is_array())
+    {
+        return Err(refuse(
+            422,
+            "Invalid request.\n\nFor 'properties/inputs', an input is not a string.",
+        ));
+    }
+    inputs.retain(|_, value| !value.is_null());
+    let declared = |name: &String| workflow.inputs.iter().any(|input| input.name == *name);
+    let unexpected: Vec<&String> = inputs.keys().filter(|name| !declared(name)).collect();
+    if !unexpected.is_empty() {
+        return Err(refuse(
+            422,
+            format!("Unexpected inputs provided: {}", json!(unexpected)),
+        ));
+    }
+    for input in &workflow.inputs {
+        check_input(input, inputs.get(&input.name))?;
+    }
+    Ok(inputs)
+}
+
+/// Characters that one of compact JSON is, written as an encoder does whose output may stand in HTML.
+fn counted(c: char) -> usize {
+    const ESCAPED: usize = r"\u003c".len();
+    match c {
+        '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => ESCAPED,
+        _ => c.len_utf16(),
+    }
+}
+
+fn check_input(input: &Input, sent: Option<&Value>) -> Result<(), Refusal> {
+    let value = sent.or(input.default.as_ref()).map(plain);
+    match value {
+        None if input.required => Err(refuse(
+            422,
+            format!("Required input '{}' not provided", input.name),
+        )),
+        Some(value) if input.kind == "choice" && !input.options.contains(&value) => Err(refuse(
+            422,
+            format!(
+                "Provided value '{value}' for input '{}' not in the list of allowed values",
+                input.name
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// `>=T`, `<=T`, `>T`, `<T`, `A..B` or a day.
+fn in_range(at: i64, range: &str) -> bool {
+    let whole_second = at / 1_000 * 1_000;
+    let bound = |text: &str| clock::parse(text).unwrap_or(0);
+    if let Some((from, to)) = range.split_once("..") {
+        let after = from == "*" || whole_second >= bound(from);
+        return after && (to == "*" || whole_second <= bound(to));
+    }
+    for (operator, test) in [
+        (">=", (|at, bound| at >= bound) as fn(i64, i64) -> bool),
+        ("<=", |at, bound| at <= bound),
+        (">", |at, bound| at > bound),
+        ("<", |at, bound| at < bound),
+    ] {
+        if let Some(text) = range.strip_prefix(operator) {
+            return test(whole_second, bound(text));
+        }
+    }
+    clock::iso(at).starts_with(range)
+}
+
+impl Inner {
+    #[expect(clippy::too_many_arguments, reason = "one row's columns, used once")]
+    fn add_run(
+        &self,
+        at: &Place<'_>,
+        file: String,
+        workflow: &Workflow,
+        branch: String,
+        sha: String,
+        inputs: Map<String, Value>,
+        actor: &str,
+    ) -> u64 {
+        let timing = *lock(&self.timing);
+        self.shelf.change(|model| {
+            let now = clock::now_ms();
+            let id = model.next_id();
+            let repo = model.repo(at.owner, at.name);
+            let number = repo.runs.iter().filter(|run| run.workflow == file).count() as u64 + 1;
+            let mut run = Run {
+                id,
+                number,
+                workflow_name: workflow
+                    .name
+                    .clone()
+                    .unwrap_or_else(|| format!(".github/workflows/{file}")),
+                workflow: file,
+                title: String::new(),
+                branch,
+                sha,
+                actor: actor.to_owned(),
+                inputs,
+                status: Status::Queued,
+                conclusion: None,
+                attempt: 1,
+                at: now,
+                updated: now,
+                due: now + timing.start_delay.as_millis() as i64,
+                listed: now + timing.listing_delay.as_millis() as i64,
+                started: None,
+                timeout_ms: 0,
+                cancelled: None,
+            };
+            run.title = job::title(workflow, repo, &run);
+            run.timeout_ms = (job::timeout_minutes(workflow, repo, &run) * 60_000.0) as i64;
+            repo.runs.push(run);
+            id
+        })
+    }
+}

@@ -1,0 +1,340 @@
+//! Who is calling, and what they may do.
+//!
+//! Four credentials: a personal token that may do everything; an App's JWT, for App routes only;
+//! installation tokens, narrowed to repositories and permissions; a job's token, which ends with
+//! its run.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, anyhow};
+use data_encoding::{BASE64, BASE64URL_NOPAD};
+use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
+use serde_json::{Value, json};
+
+use super::Inner;
+use super::ci::workflow::Workflow;
+use super::model::{Run, Token};
+use super::rest::{Refusal, refuse};
+use crate::clock;
+use crate::http::Request;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Everything an installation of the App is allowed, by default.
+const APP_PERMISSIONS: &[(&str, &str)] = &[
+    ("actions", "write"),
+    ("checks", "read"),
+    ("contents", "write"),
+    ("issues", "write"),
+    ("metadata", "read"),
+    ("pull_requests", "write"),
+    ("statuses", "read"),
+    ("workflows", "write"),
+];
+
+/// The one App of the host, and the personal token.
+pub(crate) struct App {
+    pub id: u64,
+    pub slug: String,
+    pub static_token: String,
+    public_key: Option<Vec<u8>>,
+}
+
+pub(crate) enum Caller {
+    App,
+    Token(Token),
+}
+
+impl App {
+    pub fn new(
+        id: u64,
+        slug: String,
+        static_token: String,
+        pem: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            id,
+            slug,
+            static_token,
+            public_key: pem.map(public_key).transpose()?,
+        })
+    }
+
+    pub fn installation_token(
+        &self,
+        owner: &str,
+        repos: Option<Vec<String>>,
+        permissions: BTreeMap<String, String>,
+    ) -> Token {
+        Token {
+            login: format!("{}[bot]", self.slug),
+            repos,
+            owner: Some(owner.to_owned()),
+            permissions: Some(permissions),
+            expires: Some(clock::now_ms() + HOUR_MS),
+            run: None,
+        }
+    }
+
+    /// Checks an App's JWT; the error is the host's message.
+    fn check_jwt(&self, jwt: &str) -> Result<(), &'static str> {
+        const UNREADABLE: &str = "A JSON web token could not be decoded";
+        let mut parts = jwt.split('.');
+        let (Some(head), Some(body), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(UNREADABLE);
+        };
+        let decode = |part: &str| {
+            BASE64URL_NOPAD
+                .decode(part.as_bytes())
+                .map_err(|_| UNREADABLE)
+        };
+        let json =
+            |part: &str| serde_json::from_slice::<Value>(&decode(part)?).map_err(|_| UNREADABLE);
+        let key = self.public_key.as_ref().ok_or("Integration not found")?;
+        if json(head)?["alg"] != "RS256" {
+            return Err(UNREADABLE);
+        }
+        UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key)
+            .verify(format!("{head}.{body}").as_bytes(), &decode(signature)?)
+            .map_err(|_| UNREADABLE)?;
+        let claims = json(body)?;
+        let now = clock::now_ms() / 1_000;
+        let (iat, exp) = (claims["iat"].as_i64(), claims["exp"].as_i64());
+        let issuer = super::ci::workflow::plain(&claims["iss"]);
+        match exp {
+            _ if issuer != self.id.to_string() => {
+                Err("'Issuer' claim ('iss') must be the App's ID")
+            }
+            None => Err("'Expiration time' claim ('exp') must be a numeric value"),
+            Some(exp) if exp < now => Err(
+                "'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires",
+            ),
+            Some(exp) if exp > now + 600 => {
+                Err("'Expiration time' claim ('exp') is too far in the future")
+            }
+            Some(_) if iat.is_none_or(|iat| iat > now + 30) => Err(
+                "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+            ),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Reads the public half out of a private key.
+fn public_key(pem: &str) -> anyhow::Result<Vec<u8>> {
+    let pem = pem.replace("\\n", "\n");
+    let body: String = pem
+        .lines()
+        .filter(|line| !line.starts_with("-----"))
+        .map(str::trim)
+        .collect();
+    let der = BASE64
+        .decode(body.as_bytes())
+        .context("reading the App's private key")?;
+    let pair = if pem.contains("BEGIN RSA PRIVATE KEY") {
+        RsaKeyPair::from_der(&der)
+    } else {
+        RsaKeyPair::from_pkcs8(&der)
+    };
+    let pair = pair.map_err(|error| anyhow!("reading the App's private key: {error}"))?;
+    Ok(pair.public_key().as_ref().to_vec())
+}
+
+/// In the form the host has used since 2026: long, with dots and underscores.
+pub(crate) fn opaque_token(app: u64) -> String {
+    let random =
+        |length: usize| -> String { (0..length).map(|_| fastrand::alphanumeric()).collect() };
+    format!("ghs_{app}_{}.{}.{}", random(36), random(130), random(342))
+}
+
+impl Inner {
+    pub fn caller(&self, request: &Request) -> Result<Caller, Refusal> {
+        let header = request.header("authorization").unwrap_or_default();
+        let (scheme, rest) = header.split_once(' ').unwrap_or_default();
+        let credential = match scheme.to_ascii_lowercase().as_str() {
+            "bearer" | "token" => rest.trim().to_owned(),
+            "basic" => {
+                let pair = BASE64.decode(rest.trim().as_bytes()).unwrap_or_default();
+                let pair = String::from_utf8_lossy(&pair).into_owned();
+                pair.split_once(':')
+                    .map(|(_, token)| token.to_owned())
+                    .unwrap_or_default()
+            }
+            _ => return Err(refuse(401, "Requires authentication")),
+        };
+        if credential.starts_with("eyJ") {
+            let checked = self.app.check_jwt(&credential);
+            return checked
+                .map(|()| Caller::App)
+                .map_err(|why| refuse(401, why));
+        }
+        self.token(&credential)
+            .map(Caller::Token)
+            .ok_or_else(|| refuse(401, "Bad credentials"))
+    }
+
+    pub fn token(&self, text: &str) -> Option<Token> {
+        if text == self.app.static_token {
+            return Some(Token {
+                login: "sandbox-owner".into(),
+                repos: None,
+                owner: None,
+                permissions: None,
+                expires: None,
+                run: None,
+            });
+        }
+        let token = self.shelf.read(|model| model.tokens.get(text).cloned())?;
+        token
+            .expires
+            .is_none_or(|at| at > clock::now_ms())
+            .then_some(token)
+    }
+
+    /// What an installation of the App is allowed.
+    pub fn app_permissions(&self) -> BTreeMap<String, String> {
+        let withheld = self.shelf.read(|model| model.withheld.clone());
+        let given = APP_PERMISSIONS.iter();
+        given
+            .filter(|(name, _)| !withheld.contains(*name))
+            .map(|(name, level)| ((*name).into(), (*level).into()))
+            .collect()
+    }
+
+    /// `POST /app/installations/{id}/access_tokens`
+    pub fn mint(&self, installation: u64, body: &Value) -> Result<Value, Refusal> {
+        let unprocessable = |what: &str| refuse(422, what);
+        let owner = self
+            .shelf
+            .read(|model| model.installation_owner(installation).map(str::to_owned))
+            .ok_or_else(|| refuse(404, "Not Found"))?;
+        let repos = match body["repositories"].as_array() {
+            None => None,
+            Some(names) => {
+                let names = names
+                    .iter()
+                    .map(|name| format!("{owner}/{}", name.as_str().unwrap_or_default()));
+                let names: Vec<String> = names.collect();
+                let missing = |full: &String| {
+                    let (owner, name) = full.split_once('/').unwrap_or_default();
+                    self.shelf.read(|model| model.find(owner, name).is_none())
+                };
+                if names.iter().any(missing) {
+                    return Err(unprocessable(
+                        "There is at least one repository that does not exist or is not accessible to the parent installation.",
+                    ));
+                }
+                Some(names)
+            }
+        };
+        let allowed = self.app_permissions();
+        let permissions = match body["permissions"].as_object() {
+            None => allowed,
+            Some(wanted) => {
+                let wanted: BTreeMap<String, String> = wanted
+                    .iter()
+                    .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
+                    .collect();
+                let beyond = |(name, level): (&String, &String)| {
+                    allowed
+                        .get(name)
+                        .is_none_or(|have| rank(have) < rank(level))
+                };
+                if wanted.iter().any(beyond) {
+                    return Err(unprocessable(
+                        "The permissions requested are not granted to this installation.",
+                    ));
+                }
+                let metadata = [("metadata".to_owned(), "read".to_owned())];
+                wanted.into_iter().chain(metadata).collect()
+            }
+        };
+        let token = self
+            .app
+            .installation_token(&owner, repos.clone(), permissions.clone());
+        let text = opaque_token(self.app.id);
+        let expires = clock::iso_seconds(token.expires.unwrap_or(0));
+        self.shelf.change(|model| {
+            let now = clock::now_ms();
+            model
+                .tokens
+                .retain(|_, token| token.expires.is_none_or(|at| at > now));
+            model.tokens.insert(text.clone(), token);
+        });
+        let selection = if repos.is_some() { "selected" } else { "all" };
+        Ok(
+            json!({"token": text, "expires_at": expires, "permissions": permissions, "repository_selection": selection}),
+        )
+    }
+
+    /// The token a job gets: its workflow's `permissions`, one repository, never `workflows`.
+    pub fn job_token(&self, owner: &str, name: &str, run: &Run, workflow: &Workflow) -> String {
+        let asked = workflow.permissions.as_ref();
+        let asked = workflow
+            .jobs
+            .iter()
+            .find_map(|job| job.permissions.as_ref())
+            .or(asked);
+        let mut permissions: BTreeMap<String, String> = match asked {
+            Some(Value::Object(map)) => map
+                .iter()
+                .map(|(k, v)| (k.replace('-', "_"), v.as_str().unwrap_or("none").to_owned()))
+                .collect(),
+            Some(Value::String(all)) if all == "read-all" => APP_PERMISSIONS
+                .iter()
+                .map(|(k, _)| ((*k).into(), "read".into()))
+                .collect(),
+            _ => APP_PERMISSIONS
+                .iter()
+                .map(|(k, _)| ((*k).into(), "write".into()))
+                .collect(),
+        };
+        permissions.remove("workflows");
+        permissions.insert("metadata".into(), "read".into());
+        let token = Token {
+            login: "github-actions[bot]".into(),
+            repos: Some(vec![format!("{owner}/{name}")]),
+            owner: Some(owner.to_owned()),
+            permissions: Some(permissions),
+            expires: Some(clock::now_ms() + 24 * HOUR_MS),
+            run: Some(run.id),
+        };
+        let text = opaque_token(15_368);
+        self.shelf
+            .change(|model| model.tokens.insert(text.clone(), token));
+        text
+    }
+}
+
+fn rank(level: &str) -> u8 {
+    match level {
+        "read" => 1,
+        "write" => 2,
+        "admin" => 3,
+        _ => 0,
+    }
+}
+
+impl Token {
+    pub fn sees(&self, owner: &str, name: &str) -> bool {
+        let full = format!("{owner}/{name}");
+        let of_owner = self
+            .owner
+            .as_ref()
+            .is_none_or(|own| own.eq_ignore_ascii_case(owner));
+        of_owner
+            && self
+                .repos
+                .as_ref()
+                .is_none_or(|repos| repos.iter().any(|repo| repo.eq_ignore_ascii_case(&full)))
+    }
+
+    pub fn may(&self, permission: &str, level: &str) -> bool {
+        self.permissions.as_ref().is_none_or(|have| {
+            have.get(permission)
+                .is_some_and(|has| rank(has) >= rank(level))
+        })
+    }
+}

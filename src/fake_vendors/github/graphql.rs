@@ -1,0 +1,367 @@
+//! The host's GraphQL, as far as REST cannot do the same: the draft flag, and which conversations are
+//! settled.
+
+use serde_json::{Map, Value, json};
+
+use super::Inner;
+use super::model::{Comment, Pull, Repo, Review, Thread};
+use super::rest::{Answer, Call, Place, ok};
+use crate::clock::iso_seconds as iso;
+use crate::graphql::{Failure, Graph, Plan, Resolved, Schema, execute};
+
+#[derive(Clone)]
+enum Node {
+    Root,
+    User,
+    /// Owner and name.
+    Repo(String, String),
+    Pull(String, String, u64),
+    Payload(&'static str, Box<Node>),
+    Thread(Box<Thread>),
+    /// What a conversation began with.
+    Remark(Box<Thread>),
+    Comment(Box<Comment>),
+    Review(Box<Review>),
+    /// By its name.
+    Commit(String),
+    /// By login, as REST has it.
+    Actor(String),
+}
+
+struct Session<'a, 'b> {
+    call: &'a Call<'b>,
+}
+
+impl Call<'_> {
+    pub fn graphql(&self) -> Answer {
+        self.token()?;
+        let schema = Schema::parse(include_str!("graphql.schema.graphql"))?;
+        let query = self.text("query").unwrap_or_default();
+        let empty = Map::new();
+        let variables = self.body["variables"].as_object().unwrap_or(&empty);
+        let error = |message: String, kind: &str, path: Value| {
+            ok(json!({"data": null, "errors": [{"message": message, "type": kind, "path": path}]}))
+        };
+        let plan = match Plan::read(&schema, query, variables, self.text("operationName")) {
+            Ok(plan) => plan,
+            Err(message) => {
+                return ok(
+                    json!({"errors": [{"message": message, "extensions": {"code": "undefinedField"}}]}),
+                );
+            }
+        };
+        match execute(&mut Session { call: self }, &plan) {
+            Ok(data) => ok(json!({"data": data})),
+            Err((key, failure)) => {
+                let kind = failure.extensions["type"].as_str().unwrap_or("NOT_FOUND");
+                error(failure.message, kind, json!([key]))
+            }
+        }
+    }
+}
+
+fn failure(kind: &str, message: String) -> Failure {
+    Failure {
+        message,
+        extensions: json!({"type": kind}),
+    }
+}
+
+impl Inner {
+    fn find_pull(&self, node_id: &str) -> Option<(String, String, u64)> {
+        let id: u64 = node_id.strip_prefix("PR_")?.parse().ok()?;
+        self.shelf.read(|model| {
+            model.repos.iter().find_map(|repo| {
+                let pull = repo.pulls.iter().find(|pull| pull.id == id)?;
+                Some((repo.owner.clone(), repo.name.clone(), pull.number))
+            })
+        })
+    }
+}
+
+impl Session<'_, '_> {
+    fn with_pull<R>(&self, node: &Node, look: impl FnOnce(&Repo, &Pull) -> R) -> Option<R> {
+        let Node::Pull(owner, name, number) = node else {
+            return None;
+        };
+        let at = Place { owner, name };
+        let found = self
+            .call
+            .read(&at, |repo| repo.pull(*number).map(|pull| look(repo, pull)));
+        found.ok().flatten()
+    }
+
+    fn by_id(&self, id: &str) -> Result<Node, Failure> {
+        let missing = || {
+            failure(
+                "NOT_FOUND",
+                format!("Could not resolve to a node with the global id of '{id}'"),
+            )
+        };
+        let (owner, name, number) = self.call.host.find_pull(id).ok_or_else(missing)?;
+        let at = Place {
+            owner: &owner,
+            name: &name,
+        };
+        self.call
+            .need(&at, "pull_requests", "read")
+            .map_err(|_| missing())?;
+        self.call.host.refresh_pulls(&at);
+        Ok(Node::Pull(owner, name, number))
+    }
+
+    fn set_draft(
+        &self,
+        payload: &'static str,
+        args: &Map<String, Value>,
+        draft: bool,
+    ) -> Result<Node, Failure> {
+        let id = args
+            .get("input")
+            .map(|input| input["pullRequestId"].clone())
+            .unwrap_or_default();
+        let node = self.by_id(id.as_str().unwrap_or_default())?;
+        if let Node::Pull(owner, name, number) = &node {
+            let at = Place { owner, name };
+            let allowed = self.call.need(&at, "pull_requests", "write");
+            allowed.map_err(|_| {
+                failure("FORBIDDEN", "Resource not accessible by integration".into())
+            })?;
+            self.call
+                .host
+                .change_pull(&at, *number, |pull| pull.draft = draft);
+        }
+        Ok(Node::Payload(payload, Box::new(node)))
+    }
+
+    fn root_field(&self, name: &str, args: &Map<String, Value>) -> Result<Resolved<Node>, Failure> {
+        let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
+        Ok(Resolved::Node(match name {
+            "viewer" => Node::User,
+            "node" => self.by_id(text("id"))?,
+            "repository" => {
+                let at = Place {
+                    owner: text("owner"),
+                    name: text("name"),
+                };
+                let seen = self.call.need(&at, "metadata", "read");
+                seen.map_err(|_| {
+                    failure(
+                        "NOT_FOUND",
+                        format!(
+                            "Could not resolve to a Repository with the name '{}/{}'.",
+                            at.owner, at.name
+                        ),
+                    )
+                })?;
+                Node::Repo(at.owner.to_owned(), at.name.to_owned())
+            }
+            "markPullRequestReadyForReview" => {
+                self.set_draft("MarkPullRequestReadyForReviewPayload", args, false)?
+            }
+            _ => self.set_draft("ConvertPullRequestToDraftPayload", args, true)?,
+        }))
+    }
+
+    fn threads(&self, pull: &Node) -> Vec<Node> {
+        let threads = self.with_pull(pull, |repo, pull| {
+            let own = repo
+                .threads
+                .iter()
+                .filter(|thread| thread.number == pull.number);
+            own.map(|thread| Node::Thread(Box::new(thread.clone())))
+                .collect()
+        });
+        threads.unwrap_or_default()
+    }
+
+    fn said(&self, pull: &Node, name: &str) -> Vec<Node> {
+        let said = self.with_pull(pull, |repo, pull| {
+            if name == "comments" {
+                let own = repo.comments.iter().filter(|one| one.number == pull.number);
+                own.map(|one| Node::Comment(Box::new(one.clone())))
+                    .collect()
+            } else {
+                let own = repo.reviews.iter().filter(|one| one.number == pull.number);
+                own.map(|one| Node::Review(Box::new(one.clone()))).collect()
+            }
+        });
+        said.unwrap_or_default()
+    }
+
+    fn opened_by(&self, pull: &Node) -> Resolved<Node> {
+        let author = self.with_pull(pull, |_, pull| pull.author.clone());
+        author.map_or(Resolved::Null, |login| Resolved::Node(Node::Actor(login)))
+    }
+
+    fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
+        let merge = self
+            .with_pull(pull, |_, pull| pull.merged.clone())
+            .flatten();
+        merge.map_or(Resolved::Null, |merge| {
+            Resolved::Node(Node::Commit(merge.sha))
+        })
+    }
+
+    fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
+        let leaf = self.with_pull(node, |repo, pull| {
+            let state = match (&pull.merged, pull.open) {
+                (Some(_), _) => "MERGED",
+                (None, true) => "OPEN",
+                (None, false) => "CLOSED",
+            };
+            match name {
+                "id" => json!(format!("PR_{}", pull.id)),
+                "number" => json!(pull.number),
+                "title" => json!(pull.title),
+                "body" => json!(pull.body),
+                "isDraft" => json!(pull.draft),
+                "state" => json!(state),
+                "merged" => json!(pull.merged.is_some()),
+                "mergeable" => json!("MERGEABLE"),
+                "headRefName" => json!(pull.head),
+                "headRefOid" => json!(pull.head_sha),
+                "baseRefName" => json!(pull.base),
+                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.at))),
+                _ => json!(format!(
+                    "{}/pull/{}",
+                    self.call.host.repo_html(repo),
+                    pull.number
+                )),
+            }
+        });
+        Resolved::Leaf(leaf.unwrap_or_default())
+    }
+}
+
+impl Graph for Session<'_, '_> {
+    type Node = Node;
+
+    fn root(&self) -> Node {
+        Node::Root
+    }
+
+    fn type_name(&self, node: &Node) -> &'static str {
+        match node {
+            Node::Root => "Query",
+            Node::User => "User",
+            Node::Repo(..) => "Repository",
+            Node::Pull(..) => "PullRequest",
+            Node::Payload(name, _) => name,
+            Node::Thread(_) => "PullRequestReviewThread",
+            Node::Remark(_) => "PullRequestReviewComment",
+            Node::Comment(_) => "IssueComment",
+            Node::Review(_) => "PullRequestReview",
+            Node::Commit(_) => "Commit",
+            Node::Actor(login) if login.ends_with("[bot]") => "Bot",
+            Node::Actor(_) => "User",
+        }
+    }
+
+    fn field(
+        &mut self,
+        node: &Node,
+        name: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Resolved<Node>, Failure> {
+        Ok(match (node, name) {
+            (Node::Root, _) => self.root_field(name, args)?,
+            (Node::User, _) => {
+                let login = self.call.token().map(|token| token.login.clone());
+                Resolved::Leaf(json!(login.unwrap_or_default()))
+            }
+            (Node::Payload(_, pull), "pullRequest") => Resolved::Node((**pull).clone()),
+            (Node::Payload(..), _) => Resolved::Null,
+            (Node::Repo(owner, repo), "pullRequest") => {
+                let number = args.get("number").and_then(Value::as_u64).unwrap_or(0);
+                self.call.host.refresh_pulls(&Place { owner, name: repo });
+                let pull = Node::Pull(owner.clone(), repo.clone(), number);
+                match self.with_pull(&pull, |_, _| ()) {
+                    Some(()) => Resolved::Node(pull),
+                    None => {
+                        return Err(failure(
+                            "NOT_FOUND",
+                            format!(
+                                "Could not resolve to a PullRequest with the number of {number}."
+                            ),
+                        ));
+                    }
+                }
+            }
+            (Node::Repo(_, repo), "name" | "id") => Resolved::Leaf(json!(repo)),
+            (Node::Repo(owner, repo), _) => Resolved::Leaf(json!(format!("{owner}/{repo}"))),
+            (Node::Pull(owner, repo, _), "repository") => {
+                Resolved::Node(Node::Repo(owner.clone(), repo.clone()))
+            }
+            (Node::Pull(..), "reviewThreads") => Resolved::Connection(self.threads(node)),
+            (Node::Pull(..), "comments" | "reviews") => Resolved::Connection(self.said(node, name)),
+            (Node::Pull(..), "author") => self.opened_by(node),
+            (Node::Pull(..), "mergeCommit") => self.merge_commit(node),
+            (Node::Thread(thread), "comments") => {
+                Resolved::Connection(vec![Node::Remark(thread.clone())])
+            }
+            (Node::Thread(thread), _) => Resolved::Leaf(thread_field(thread, name)),
+            (Node::Remark(thread), "author") => Resolved::Node(Node::Actor(thread.author.clone())),
+            (Node::Remark(thread), "body") => Resolved::Leaf(json!(thread.body)),
+            (Node::Remark(thread), "fullDatabaseId") => {
+                Resolved::Leaf(json!(thread.id.to_string()))
+            }
+            (Node::Remark(thread), "createdAt") => Resolved::Leaf(json!(iso(thread.at))),
+            (Node::Comment(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
+            (Node::Comment(one), _) => Resolved::Leaf(comment_field(one, name)),
+            (Node::Review(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
+            (Node::Review(one), _) => Resolved::Leaf(review_field(one, name)),
+            (Node::Commit(oid), _) => Resolved::Leaf(json!(oid)),
+            (Node::Remark(thread), _) => Resolved::Leaf(json!(format!("PRRC_{}", thread.id))),
+            (Node::Actor(login), _) => Resolved::Leaf(json!(login.trim_end_matches("[bot]"))),
+            (Node::Pull(..), _) => self.pull_field(node, name),
+        })
+    }
+
+    fn order(&self, node: &Node, _: &str) -> (i64, i64) {
+        match node {
+            // The oldest come first.
+            Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
+            Node::Comment(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
+            Node::Review(one) => (0, -i64::try_from(one.id).unwrap_or(0)),
+            _ => (0, 0),
+        }
+    }
+
+    fn page_too_large(&self, max: i64) -> Failure {
+        failure(
+            "EXCESSIVE_PAGINATION",
+            format!("Requesting more records exceeds the `first` limit of {max} records."),
+        )
+    }
+}
+
+fn comment_field(comment: &Comment, name: &str) -> Value {
+    match name {
+        "fullDatabaseId" => json!(comment.id.to_string()),
+        "isMinimized" => json!(false),
+        "body" => json!(comment.body),
+        "createdAt" => json!(iso(comment.at)),
+        _ => json!(format!("IC_{}", comment.id)),
+    }
+}
+
+fn review_field(review: &Review, name: &str) -> Value {
+    match name {
+        "fullDatabaseId" => json!(review.id.to_string()),
+        "state" => json!(review.state),
+        "body" => json!(review.body),
+        "submittedAt" => json!(iso(review.at)),
+        _ => json!(format!("PRR_{}", review.id)),
+    }
+}
+
+fn thread_field(thread: &Thread, name: &str) -> Value {
+    match name {
+        "isResolved" => json!(thread.resolved),
+        "isOutdated" => json!(thread.outdated),
+        "path" => json!(thread.path),
+        "line" | "originalLine" => json!(thread.line),
+        _ => json!(format!("PRRT_{}", thread.id)),
+    }
+}

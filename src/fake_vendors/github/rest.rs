@@ -1,0 +1,336 @@
+//! The REST door: who calls, which route, quota, ETags, errors in the host's shape.
+
+use data_encoding::HEXLOWER;
+use serde_json::{Value, json};
+
+use super::Inner;
+use super::auth::Caller;
+use super::model::{Model, Repo, Token};
+use crate::clock;
+use crate::http::{Reply, Request, percent_encode};
+use crate::state::lock;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// An error answer.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub status: u16,
+    pub message: String,
+    pub errors: Option<Value>,
+}
+
+pub(crate) type Answer = Result<Reply, Refusal>;
+
+pub(crate) fn refuse(status: u16, message: impl Into<String>) -> Refusal {
+    Refusal {
+        status,
+        message: message.into(),
+        errors: None,
+    }
+}
+
+/// A 422 about one field.
+pub(crate) fn invalid(resource: &str, field: &str, message: &str) -> Refusal {
+    Refusal {
+        status: 422,
+        message: "Validation Failed".into(),
+        errors: Some(
+            json!([{"resource": resource, "code": "custom", "field": field, "message": message}]),
+        ),
+    }
+}
+
+pub(crate) fn not_found() -> Refusal {
+    refuse(404, "Not Found")
+}
+
+pub(crate) fn ok(value: Value) -> Answer {
+    Ok(Reply::json(200, &value))
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        refuse(500, format!("sandbox: {error:#}"))
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal {
+            status,
+            message,
+            errors,
+        } = refusal;
+        let mut body = json!({
+            "message": message,
+            "documentation_url": "https://docs.github.com/rest",
+            "status": status.to_string(),
+        });
+        if let Some(errors) = errors {
+            body["errors"] = errors;
+        }
+        Reply::json(status, &body)
+    }
+}
+
+/// One authenticated request.
+pub(crate) struct Call<'a> {
+    pub host: &'a Inner,
+    pub request: &'a Request,
+    pub body: Value,
+    pub caller: Caller,
+}
+
+impl Inner {
+    pub fn rest(&self, request: &Request) -> Reply {
+        if request.header("user-agent").is_none_or(str::is_empty) {
+            return refuse(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
+        }
+        let credential = request.header("authorization").unwrap_or_default();
+        let (limit, used, reset) = self.quota_of(credential);
+        let reply = if used >= limit {
+            refuse(403, "API rate limit exceeded for installation ID 5000.").into()
+        } else {
+            let answer = self.answer(request).unwrap_or_else(Reply::from);
+            conditional(request, answer)
+        };
+        // What has not changed costs nothing.
+        let used = used + u64::from(reply.status != 304 && used < limit);
+        lock(&self.quota).used.insert(credential.to_owned(), used);
+        let id: String = (0..4)
+            .map(|_| format!("{:04X}:", fastrand::u16(..)))
+            .collect();
+        quota_headers(reply, limit, used, reset / 1_000)
+            .header(
+                "x-github-request-id",
+                format!("{id}{:08X}", fastrand::u32(..)),
+            )
+            .header("x-github-media-type", "github.v3; format=json")
+            .header("x-github-api-version-selected", "2022-11-28")
+    }
+
+    /// Limit, used and reset of a credential in this hour.
+    fn quota_of(&self, credential: &str) -> (u64, u64, i64) {
+        let now = clock::now_ms();
+        let mut quota = lock(&self.quota);
+        if quota.reset <= now {
+            quota.reset = now + HOUR_MS;
+            quota.used.clear();
+        }
+        let used = quota.used.get(credential).copied().unwrap_or(0);
+        (quota.limit, used, quota.reset)
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let body = request
+            .json()
+            .ok_or_else(|| refuse(400, "Problems parsing JSON"))?;
+        let call = Call {
+            host: self,
+            request,
+            body,
+            caller: self.caller(request)?,
+        };
+        call.route()
+    }
+}
+
+/// Names what a GET answers, and leaves it out when the caller has it already.
+fn conditional(request: &Request, reply: Reply) -> Reply {
+    if request.method != "GET" || reply.status != 200 {
+        return reply;
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, &reply.body);
+    let etag = format!("W/\"{}\"", HEXLOWER.encode(digest.as_ref()));
+    if request.header("if-none-match") != Some(etag.as_str()) {
+        return reply.header("etag", etag);
+    }
+    let headers = reply.headers.into_iter();
+    let headers = headers.filter(|(name, _)| name != "content-type").collect();
+    Reply {
+        headers,
+        ..Reply::empty(304)
+    }
+    .header("etag", etag)
+}
+
+pub(crate) fn quota_headers(reply: Reply, limit: u64, used: u64, reset: i64) -> Reply {
+    reply
+        .header("x-ratelimit-limit", limit)
+        .header("x-ratelimit-remaining", limit.saturating_sub(used))
+        .header("x-ratelimit-used", used)
+        .header("x-ratelimit-reset", reset)
+        .header("x-ratelimit-resource", "core")
+}
+
+impl Call<'_> {
+    fn route(&self) -> Answer {
+        let segments = self.request.segments();
+        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let method = self.request.method.as_str();
+        match (method, path.as_slice()) {
+            ("GET", ["rate_limit"]) => ok(json!({"resources": {}})),
+            ("GET", ["app"]) => self.app(),
+            ("GET", ["user"]) => self.user(),
+            ("GET", ["app", "installations"]) => self.installations(),
+            ("POST", ["app", "installations", id, "access_tokens"]) => self.mint(id),
+            ("GET", ["installation", "repositories"]) => self.installation_repositories(),
+            ("GET", ["repos", owner, name, "installation"]) => self.installation(owner, name),
+            ("GET", ["orgs" | "users", owner, "installation"]) => self.installation(owner, ""),
+            ("POST", ["graphql"]) => self.graphql(),
+            (_, ["repos", owner, name, rest @ ..]) => self.repo_route(method, owner, name, rest),
+            _ => Err(not_found()),
+        }
+    }
+
+    fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
+        let at = &Place { owner, name };
+        match (method, rest) {
+            ("GET", []) => self.repository(at),
+            ("GET", ["contents", path @ ..]) => self.contents(at, &path.join("/")),
+            ("PUT", ["contents", path @ ..]) => self.put_contents(at, &path.join("/")),
+            ("GET", ["branches", branch @ ..]) if !branch.is_empty() => {
+                self.branch(at, &branch.join("/"))
+            }
+            ("GET", ["git", "ref", name @ ..]) => self.git_ref(at, &name.join("/")),
+            ("POST", ["git", "refs"]) => self.create_ref(at),
+            ("PATCH", ["git", "refs", name @ ..]) => self.update_ref(at, &name.join("/")),
+            ("DELETE", ["git", "refs", name @ ..]) => self.delete_ref(at, &name.join("/")),
+            ("POST", ["git", "blobs"]) => self.create_blob(at),
+            ("POST", ["git", "trees"]) => self.create_tree(at),
+            ("GET", ["git", "trees", sha]) => self.read_tree(at, sha),
+            ("POST", ["git", "commits"]) => self.create_commit(at),
+            ("GET", ["git", "commits", sha]) => self.read_commit(at, sha),
+            ("GET", ["compare", range]) => self.compare(at, range),
+            ("GET", ["commits", sha, "check-runs"]) => self.check_runs(at, sha),
+            ("GET", ["commits", sha, "statuses"]) => self.commit_statuses(at, sha),
+            ("GET", ["collaborators", login, "permission"]) => self.permission(at, login),
+            ("GET", ["pulls"]) => self.list_pulls(at),
+            ("POST", ["pulls"]) => self.create_pull(at),
+            ("GET", ["pulls", number]) => self.get_pull(at, number),
+            ("PATCH", ["pulls", number]) => self.patch_pull(at, number),
+            ("GET", ["pulls", number, "merge"]) => self.is_merged(at, number),
+            ("GET", ["pulls", number, "reviews"]) => self.reviews(at, number),
+            ("POST", ["pulls", number, "reviews"]) => self.create_review(at, number),
+            ("GET", ["pulls", _, "comments"]) => ok(json!([])),
+            ("GET", ["pulls", number, "files"]) => self.pull_files(at, number),
+            ("GET", ["pulls", number, "commits"]) => self.pull_commits(at, number),
+            ("GET", ["issues", number]) => self.get_issue(at, number),
+            ("GET", ["issues", number, "comments"]) => self.list_comments(at, number),
+            ("POST", ["issues", number, "comments"]) => self.create_comment(at, number),
+            ("GET", ["issues", "comments", id]) => self.get_comment(at, id),
+            ("PATCH", ["issues", "comments", id]) => self.patch_comment(at, id),
+            ("DELETE", ["issues", "comments", id]) => self.delete_comment(at, id),
+            (_, ["actions", rest @ ..]) => self.actions_route(method, at, rest),
+            _ => Err(not_found()),
+        }
+    }
+
+    fn actions_route(&self, method: &str, at: &Place<'_>, rest: &[&str]) -> Answer {
+        match (method, rest) {
+            ("GET", ["workflows"]) => self.list_workflows(at),
+            ("GET", ["workflows", file]) => self.get_workflow(at, file),
+            ("POST", ["workflows", file, "dispatches"]) => self.dispatch(at, file),
+            ("GET", ["workflows", file, "runs"]) => self.list_runs(at, Some(file)),
+            ("GET", ["runs"]) => self.list_runs(at, None),
+            ("GET", ["runs", id]) => self.get_run(at, id),
+            ("GET", ["runs", id, "jobs"]) => self.list_jobs(at, id),
+            ("POST", ["runs", id, "cancel" | "force-cancel"]) => self.cancel_run(at, id),
+            ("GET", ["runs", id, "logs"]) => self.run_logs(at, id),
+            ("GET", ["jobs", id]) => self.get_job(at, id),
+            ("GET", ["jobs", id, "logs"]) => self.job_logs(at, id),
+            ("GET", ["secrets"]) => self.list_secrets(at),
+            _ => Err(not_found()),
+        }
+    }
+
+    /// The caller's token; an App's JWT opens App routes only.
+    pub fn token(&self) -> Result<&Token, Refusal> {
+        match &self.caller {
+            Caller::Token(token) => Ok(token),
+            Caller::App => Err(refuse(401, "Bad credentials")),
+        }
+    }
+
+    /// Existence before permission, as the host does it: what a caller cannot see is 404.
+    pub fn need(&self, at: &Place<'_>, permission: &str, level: &str) -> Result<(), Refusal> {
+        let token = self.token()?;
+        let known = self
+            .host
+            .shelf
+            .read(|model| model.find(at.owner, at.name).is_some());
+        if !known || !token.sees(at.owner, at.name) {
+            return Err(not_found());
+        }
+        if token.may(permission, level) {
+            Ok(())
+        } else {
+            Err(refuse(403, "Resource not accessible by integration"))
+        }
+    }
+
+    /// Reads the repository's row.
+    pub fn read<R>(&self, at: &Place<'_>, look: impl FnOnce(&Repo) -> R) -> Result<R, Refusal> {
+        let found = |model: &Model| {
+            model
+                .find(at.owner, at.name)
+                .map(|row| look(&model.repos[row]))
+        };
+        self.host.shelf.read(found).ok_or_else(not_found)
+    }
+
+    pub fn param(&self, name: &str) -> Option<String> {
+        self.request.param(name).filter(|value| !value.is_empty())
+    }
+
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.body[field].as_str()
+    }
+
+    /// Cuts the asked page out of a list and links its neighbours.
+    pub fn page(&self, items: Vec<Value>, wrap: impl FnOnce(usize, Vec<Value>) -> Value) -> Answer {
+        let number = |name: &str| self.param(name).and_then(|n| n.parse::<usize>().ok());
+        let size = number("per_page").unwrap_or(30).clamp(1, 100);
+        let page = number("page").unwrap_or(1).max(1);
+        let total = items.len();
+        let last = total.div_ceil(size).max(1);
+        let cut: Vec<Value> = items
+            .into_iter()
+            .skip((page - 1) * size)
+            .take(size)
+            .collect();
+        let mut links = Vec::new();
+        if page > 1 {
+            links.push(self.link(page - 1, "prev"));
+            links.push(self.link(1, "first"));
+        }
+        if page < last {
+            links.push(self.link(page + 1, "next"));
+            links.push(self.link(last, "last"));
+        }
+        let reply = Reply::json(200, &wrap(total, cut));
+        Ok(if links.is_empty() {
+            reply
+        } else {
+            reply.header("link", links.join(", "))
+        })
+    }
+
+    fn link(&self, page: usize, rel: &str) -> String {
+        let others = self.request.query.split('&');
+        let others = others.filter(|pair| !pair.is_empty() && !pair.starts_with("page="));
+        let query: String = others.map(|pair| format!("{pair}&")).collect();
+        format!(
+            "<{}{}?{query}page={page}>; rel=\"{rel}\"",
+            self.host.api,
+            percent_encode(&self.request.path)
+        )
+    }
+}
+
+/// A repository by its address.
+pub(crate) struct Place<'a> {
+    pub owner: &'a str,
+    pub name: &'a str,
+}

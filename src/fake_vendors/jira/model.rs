@@ -1,0 +1,299 @@
+//! What the second ticketing vendor remembers.
+//!
+//! Rows refer to each other by position and are never removed, only marked deleted; age is position.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock;
+
+/// The select fields that every project starts with, as an operator would have made them.
+pub(crate) const STATUS_FIELD: &str = "Agent-Implement Status";
+pub(crate) const REPO_FIELD: &str = "Agent-Implement Repo";
+
+/// The options of the status field.
+const STATUS_OPTIONS: [&str; 7] = [
+    "Ready",
+    "Planning",
+    "Plan Approved",
+    "Planning Failed",
+    "Implementing",
+    "PR Ready",
+    "Implementation Failed",
+];
+
+/// Workflow statuses: id, name, category.
+pub(crate) const STATUSES: [(&str, &str, &str); 3] = [
+    ("10000", "To Do", "new"),
+    ("10001", "In Progress", "indeterminate"),
+    ("10002", "Done", "done"),
+];
+
+/// Priorities, the most urgent first; their ids are their ranks.
+pub(crate) const PRIORITIES: [&str; 5] = ["Highest", "High", "Medium", "Low", "Lowest"];
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Model {
+    pub projects: Vec<Project>,
+    pub fields: Vec<CustomField>,
+    pub issues: Vec<Issue>,
+    pub comments: Vec<Comment>,
+    pub links: Vec<Link>,
+    pub remote_links: Vec<RemoteLink>,
+    /// Issues whose change nobody has been told of.
+    #[serde(skip)]
+    pub touched: BTreeSet<usize>,
+    last_id: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Project {
+    pub id: u64,
+    pub key: String,
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CustomField {
+    pub number: u64,
+    pub name: String,
+    pub options: Vec<FieldOption>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct FieldOption {
+    pub id: u64,
+    pub value: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Issue {
+    pub id: u64,
+    pub project: usize,
+    pub number: u64,
+    pub summary: String,
+    pub description: Option<Value>,
+    /// Position in [`STATUSES`].
+    pub status: usize,
+    pub priority: Option<String>,
+    pub labels: Vec<String>,
+    /// Values of select fields, by the field's number.
+    pub fields: BTreeMap<u64, String>,
+    /// The same as the search index shows them.
+    pub indexed: BTreeMap<u64, String>,
+    pub parent: Option<usize>,
+    pub at: i64,
+    pub updated: i64,
+    pub deleted: bool,
+    pub history: Vec<FieldChange>,
+}
+
+/// One change of a select field, in the order it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldChange {
+    pub field: String,
+    pub value: Option<String>,
+    /// False when a person did it (an in-process verb).
+    pub by_api: bool,
+    pub at_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Comment {
+    pub id: u64,
+    pub issue: usize,
+    pub body: Value,
+    pub properties: Vec<Value>,
+    pub by_api: bool,
+    pub at: i64,
+}
+
+/// A link of type Blocks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Link {
+    pub id: u64,
+    pub blocker: usize,
+    pub blocked: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct RemoteLink {
+    pub id: u64,
+    pub issue: usize,
+    pub global_id: Option<String>,
+    pub title: String,
+    pub url: String,
+}
+
+impl CustomField {
+    pub fn id(&self) -> String {
+        format!("customfield_{}", self.number)
+    }
+
+    pub fn option(&self, value: &str) -> Option<&FieldOption> {
+        self.options.iter().find(|option| option.value == value)
+    }
+}
+
+impl Model {
+    /// The next id of anything.
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id = self.last_id.max(10_049) + 1;
+        self.last_id
+    }
+
+    /// The project with this key, made with the two fields when it is new.
+    pub fn project(&mut self, key: &str, name: &str) -> usize {
+        if let Some(at) = self.projects.iter().position(|project| project.key == key) {
+            return at;
+        }
+        let id = self.next_id();
+        self.projects.push(Project {
+            id,
+            key: key.to_owned(),
+            name: name.to_owned(),
+        });
+        self.field(STATUS_FIELD, &STATUS_OPTIONS);
+        self.field(REPO_FIELD, &[]);
+        self.projects.len() - 1
+    }
+
+    /// The field with this name, made when it is new; it gets the options it lacks.
+    pub fn field(&mut self, name: &str, options: &[&str]) -> usize {
+        let known = self.fields.iter().position(|field| field.name == name);
+        let at = known.unwrap_or_else(|| {
+            let number = self.next_id();
+            self.fields.push(CustomField {
+                number,
+                name: name.to_owned(),
+                options: Vec::new(),
+            });
+            self.fields.len() - 1
+        });
+        for value in options {
+            if self.fields[at].option(value).is_none() {
+                let option = FieldOption {
+                    id: self.next_id(),
+                    value: (*value).to_owned(),
+                };
+                self.fields[at].options.push(option);
+            }
+        }
+        at
+    }
+
+    /// A field by `customfield_N` or by name.
+    pub fn find_field(&self, id_or_name: &str) -> Option<usize> {
+        self.fields
+            .iter()
+            .position(|field| field.id() == id_or_name || field.name == id_or_name)
+    }
+
+    pub fn key(&self, issue: usize) -> String {
+        let issue = &self.issues[issue];
+        format!("{}-{}", self.projects[issue.project].key, issue.number)
+    }
+
+    /// A living issue by id or key.
+    pub fn find_issue(&self, id_or_key: &str) -> Option<usize> {
+        let living = || 0..self.issues.len();
+        living().find(|at| {
+            let issue = &self.issues[*at];
+            let is_named =
+                issue.id.to_string() == id_or_key || self.key(*at).eq_ignore_ascii_case(id_or_key);
+            is_named && !issue.deleted
+        })
+    }
+
+    /// A new issue at the end of its project, or with the number asked for.
+    pub fn add_issue(&mut self, project: usize, number: Option<u64>, summary: &str) -> usize {
+        let of_project = self.issues.iter().filter(|issue| issue.project == project);
+        let last = of_project.map(|issue| issue.number).max().unwrap_or(0);
+        let (id, now) = (self.next_id(), clock::now_ms());
+        self.issues.push(Issue {
+            id,
+            project,
+            number: number.unwrap_or(last + 1),
+            summary: summary.to_owned(),
+            description: None,
+            status: 0,
+            priority: Some("Medium".into()),
+            labels: Vec::new(),
+            fields: BTreeMap::new(),
+            indexed: BTreeMap::new(),
+            parent: None,
+            at: now,
+            updated: now,
+            deleted: false,
+            history: Vec::new(),
+        });
+        self.issues.len() - 1
+    }
+
+    /// Sets or clears a select field; what changes nothing leaves no history.
+    pub fn set_field(&mut self, issue: usize, field: usize, value: Option<&str>, by: Writer) {
+        let (number, name) = (self.fields[field].number, self.fields[field].name.clone());
+        if self.issues[issue].fields.get(&number).map(String::as_str) == value {
+            return;
+        }
+        self.touched.insert(issue);
+        let issue = &mut self.issues[issue];
+        match value {
+            Some(value) => issue.fields.insert(number, value.to_owned()),
+            None => issue.fields.remove(&number),
+        };
+        issue.updated = clock::now_ms();
+        issue.history.push(FieldChange {
+            field: name,
+            value: value.map(str::to_owned),
+            by_api: by != Writer::Person,
+            at_ms: issue.updated,
+        });
+        if by != Writer::LaggingApi {
+            issue.indexed = issue.fields.clone();
+        }
+    }
+
+    pub fn add_comment(
+        &mut self,
+        issue: usize,
+        body: Value,
+        properties: Vec<Value>,
+        by_api: bool,
+    ) -> usize {
+        let id = self.next_id();
+        self.comments.push(Comment {
+            id,
+            issue,
+            body,
+            properties,
+            by_api,
+            at: clock::now_ms(),
+        });
+        self.comments.len() - 1
+    }
+
+    /// Says that one issue blocks another, once.
+    pub fn block(&mut self, blocker: usize, blocked: usize) {
+        let is_same = |link: &Link| link.blocker == blocker && link.blocked == blocked;
+        if !self.links.iter().any(is_same) {
+            let id = self.next_id();
+            self.links.push(Link {
+                id,
+                blocker,
+                blocked,
+            });
+        }
+    }
+}
+
+/// Who changes a field, and whether the search index follows at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    Person,
+    Api,
+    LaggingApi,
+}

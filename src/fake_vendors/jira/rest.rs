@@ -1,0 +1,342 @@
+//! Searching, reading and changing issues.
+
+use serde_json::{Map, Value, json};
+
+use super::jql::{self, Query};
+use super::model::{Model, PRIORITIES, STATUSES, Writer};
+use super::{Jira, field_refusal, meta, moment, refusal, talk};
+use crate::http::{Reply, Request};
+
+/// How many issues may be fetched at once.
+const BULK_MAX: usize = 100;
+
+/// What a search's body may hold.
+const SEARCH_FIELDS: [&str; 9] = [
+    "jql",
+    "fields",
+    "maxResults",
+    "nextPageToken",
+    "expand",
+    "properties",
+    "fieldsByKeys",
+    "failFast",
+    "reconcileIssues",
+];
+
+impl Jira {
+    pub(super) fn search(&self, body: &Value) -> Reply {
+        let unknown = body.as_object().into_iter().flatten();
+        if let Some((name, _)) = unknown
+            .into_iter()
+            .find(|(name, _)| !SEARCH_FIELDS.contains(&name.as_str()))
+        {
+            return refusal(
+                400,
+                &format!("Invalid request payload: unknown property '{name}'."),
+            );
+        }
+        self.0.shelf.read(|model| {
+            let query = match understood(model, body["jql"].as_str().unwrap_or_default()) {
+                Ok(query) => query,
+                Err(problems) => {
+                    return Reply::json(400, &json!({"errorMessages": problems, "errors": {}}));
+                }
+            };
+            if query.condition.is_none() {
+                return refusal(400, "Unbounded JQL queries are not allowed here. Please add a search restriction to your query.");
+            }
+            self.found(model, &query, body)
+        })
+    }
+
+    fn found(&self, model: &Model, query: &Query, body: &Value) -> Reply {
+        let ways = self.ways();
+        let afresh: Vec<u64> = body["reconcileIssues"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .collect();
+        let is_stale = |at: usize| ways.index_lags && !afresh.contains(&model.issues[at].id);
+        let mut hits: Vec<usize> = (0..model.issues.len())
+            .filter(|at| !model.issues[*at].deleted)
+            .filter(|at| {
+                let condition = query.condition.as_ref();
+                condition.is_some_and(|condition| condition.holds(model, *at, is_stale(*at)))
+            })
+            .collect();
+        let is_ascending = query
+            .order
+            .first()
+            .is_some_and(|(_, descending)| !descending);
+        if !is_ascending {
+            hits.reverse();
+        }
+        let wanted = body["maxResults"].as_u64().unwrap_or(50);
+        let size = usize::try_from(wanted)
+            .unwrap_or(50)
+            .clamp(1, ways.page_max);
+        let from: usize = body["nextPageToken"]
+            .as_str()
+            .and_then(|token| token.parse().ok())
+            .unwrap_or(0);
+        let rest = hits.get(from..).unwrap_or_default();
+        let names: Vec<&str> = body["fields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let issues: Vec<Value> = rest
+            .iter()
+            .take(size)
+            .map(|at| self.issue_json(model, *at, &names, is_stale(*at)))
+            .collect();
+        let is_last = rest.len() <= size;
+        let mut page = json!({"issues": issues, "isLast": is_last});
+        if !is_last {
+            page["nextPageToken"] = (from + size).to_string().into();
+        }
+        Reply::json(200, &page)
+    }
+
+    /// Issues that are not there are left out without a word.
+    pub(super) fn bulk_fetch(&self, body: &Value) -> Reply {
+        let strings = |name: &str| -> Vec<String> {
+            let items = body[name].as_array().into_iter().flatten();
+            items
+                .filter_map(|item| Some(item.as_str()?.to_owned()))
+                .collect()
+        };
+        let (asked, fields) = (strings("issueIdsOrKeys"), strings("fields"));
+        if asked.is_empty() || asked.len() > BULK_MAX {
+            return refusal(400, "issueIdsOrKeys must hold between 1 and 100 items.");
+        }
+        let names: Vec<&str> = fields.iter().map(String::as_str).collect();
+        self.0.shelf.read(|model| {
+            let found = asked.iter().filter_map(|id| model.find_issue(id));
+            let shown = found.map(|at| self.issue_json(model, at, &names, false));
+            Reply::json(
+                200,
+                &json!({"issues": shown.collect::<Vec<_>>(), "issueErrors": []}),
+            )
+        })
+    }
+
+    pub(super) fn parse(&self, request: &Request, body: &Value) -> Reply {
+        let mode = request.param("validation");
+        if !matches!(mode.as_deref(), Some("strict" | "warn" | "none")) {
+            return refusal(400, "The validation parameter is required.");
+        }
+        let queries = body["queries"].as_array().cloned().unwrap_or_default();
+        if queries.is_empty()
+            || queries
+                .iter()
+                .any(|query| query.as_str().is_none_or(str::is_empty))
+        {
+            return refusal(400, "At least one query is required.");
+        }
+        self.0.shelf.read(|model| {
+            let parsed: Vec<Value> = queries
+                .iter()
+                .map(
+                    |query| match understood(model, query.as_str().unwrap_or_default()) {
+                        Ok(_) => json!({"query": query, "structure": {}}),
+                        Err(problems) => json!({"query": query, "errors": problems}),
+                    },
+                )
+                .collect();
+            Reply::json(200, &json!({"queries": parsed}))
+        })
+    }
+
+    pub(super) fn issue_request(
+        &self,
+        request: &Request,
+        key: &str,
+        rest: &[&str],
+        body: &Value,
+    ) -> Reply {
+        let shelf = &self.0.shelf;
+        let Some(at) = shelf.read(|model| model.find_issue(key)) else {
+            return refusal(
+                404,
+                "Issue does not exist or you do not have permission to see it.",
+            );
+        };
+        match (request.method.as_str(), rest) {
+            ("GET", []) => shelf.read(|model| {
+                let wanted = request.param("fields").unwrap_or_else(|| "*all".into());
+                let names: Vec<&str> = wanted.split(',').collect();
+                Reply::json(200, &self.issue_json(model, at, &names, false))
+            }),
+            ("PUT", []) => {
+                let writer = self.api_writer();
+                shelf.change(|model| edit(model, at, body, writer))
+            }
+            ("GET", ["editmeta"]) => shelf.read(meta::edit),
+            ("GET", ["comment"]) => shelf.read(|model| talk::comments(model, at, request)),
+            ("POST", ["comment"]) => shelf.change(|model| talk::comment(model, at, body)),
+            ("PUT", ["comment", id]) => {
+                shelf.change(|model| talk::edit_comment(model, at, id, body))
+            }
+            ("DELETE", ["comment", id]) => {
+                shelf.change(|model| talk::delete_comment(model, at, id))
+            }
+            ("POST", ["remotelink"]) => shelf.change(|model| talk::remote_link(model, at, body)),
+            ("GET", ["transitions"]) => {
+                let all: Vec<Value> = STATUSES
+                    .iter()
+                    .map(|(id, name, _)| json!({"id": id, "name": name, "to": {"id": id, "name": name}}))
+                    .collect();
+                Reply::json(200, &json!({"transitions": all}))
+            }
+            ("POST", ["transitions"]) => shelf.change(|model| {
+                let wanted = body["transition"]["id"].as_str().unwrap_or_default();
+                match STATUSES.iter().position(|(id, _, _)| *id == wanted) {
+                    Some(status) => {
+                        model.issues[at].status = status;
+                        Reply::empty(204)
+                    }
+                    None => refusal(400, "The transition is not valid for the issue."),
+                }
+            }),
+            _ => Reply::text(404, "Not Found"),
+        }
+    }
+
+    fn issue_json(&self, model: &Model, at: usize, names: &[&str], stale: bool) -> Value {
+        let id = model.issues[at].id;
+        let (key, base) = (model.key(at), &self.0.base);
+        if names.is_empty() || names == ["id"] {
+            return json!({"id": id.to_string()});
+        }
+        let all = all_fields(model, at, stale);
+        let is_wanted = |name: &str| {
+            names.contains(&"*all") || names.contains(&"*navigable") || names.contains(&name)
+        };
+        let fields: Map<String, Value> = all
+            .into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .collect();
+        json!({
+            "expand": "renderedFields,names,schema,operations,editmeta,changelog",
+            "id": id.to_string(), "self": format!("{base}/rest/api/3/issue/{id}"), "key": key,
+            "fields": fields,
+        })
+    }
+}
+
+/// A query that is good as it stands, or all that is wrong with it.
+fn understood(model: &Model, text: &str) -> Result<Query, Vec<String>> {
+    let query = jql::parse(text).map_err(|problem| vec![problem])?;
+    let problems = query.problems(model);
+    if problems.is_empty() {
+        Ok(query)
+    } else {
+        Err(problems)
+    }
+}
+
+fn status(model: &Model, at: usize) -> Value {
+    let (id, name, category) = STATUSES[model.issues[at].status];
+    json!({"id": id, "name": name, "statusCategory": {"key": category}})
+}
+
+/// An issue as others show it.
+fn brief(model: &Model, at: usize) -> Value {
+    json!({
+        "id": model.issues[at].id.to_string(), "key": model.key(at),
+        "fields": {"summary": model.issues[at].summary, "status": status(model, at)},
+    })
+}
+
+fn links(model: &Model, at: usize) -> Value {
+    let kind =
+        json!({"id": "10000", "name": "Blocks", "inward": "is blocked by", "outward": "blocks"});
+    let links = model.links.iter().filter_map(|link| {
+        let (side, other) = if link.blocked == at {
+            ("inwardIssue", link.blocker)
+        } else if link.blocker == at {
+            ("outwardIssue", link.blocked)
+        } else {
+            return None;
+        };
+        (!model.issues[other].deleted)
+            .then(|| json!({"id": link.id.to_string(), "type": kind, side: brief(model, other)}))
+    });
+    links.collect()
+}
+
+fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
+    let issue = &model.issues[at];
+    let project = &model.projects[issue.project];
+    let priority = issue.priority.as_ref().map(|name| {
+        let rank = PRIORITIES.iter().position(|known| known == name);
+        json!({"id": rank.map_or(0, |rank| rank + 1).to_string(), "name": name})
+    });
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| {
+        fields.insert(name.to_owned(), value);
+    };
+    put("summary", issue.summary.clone().into());
+    put("description", issue.description.clone().unwrap_or_default());
+    put("status", status(model, at));
+    put("priority", priority.unwrap_or_default());
+    put("labels", json!(issue.labels));
+    put("created", moment(issue.at));
+    put("updated", moment(issue.updated));
+    put("issuelinks", links(model, at));
+    put(
+        "project",
+        json!({"id": project.id.to_string(), "key": project.key, "name": project.name}),
+    );
+    if let Some(parent) = issue.parent {
+        put("parent", brief(model, parent));
+    }
+    let values = if stale { &issue.indexed } else { &issue.fields };
+    for field in &model.fields {
+        let option = values
+            .get(&field.number)
+            .and_then(|value| field.option(value));
+        let value =
+            option.map(|option| json!({"id": option.id.to_string(), "value": option.value}));
+        put(&field.id(), value.unwrap_or_default());
+    }
+    fields
+}
+
+/// Checks all that is to change before anything does.
+fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
+    let Some(fields) = body["fields"].as_object() else {
+        return refusal(400, "one of 'fields' or 'update' required");
+    };
+    let mut changes = Vec::new();
+    for (name, value) in fields {
+        let Some(field) = model
+            .find_field(name)
+            .filter(|field| model.fields[*field].id() == *name)
+        else {
+            let message = format!(
+                "Field '{name}' cannot be set. It is not on the appropriate screen, or unknown."
+            );
+            return field_refusal(name, &message);
+        };
+        let option = model.fields[field].options.iter().find(|option| {
+            let id = value["id"].as_str().and_then(|id| id.parse().ok());
+            value["value"] == option.value.as_str() || id == Some(option.id)
+        });
+        match option {
+            Some(option) => changes.push((field, Some(option.value.clone()))),
+            None if value.is_null() => changes.push((field, None)),
+            None => {
+                let given = value["value"].as_str().unwrap_or_default();
+                return field_refusal(name, &format!("Option value '{given}' is not valid"));
+            }
+        }
+    }
+    for (field, value) in changes {
+        model.set_field(at, field, value.as_deref(), writer);
+    }
+    Reply::empty(204)
+}

@@ -1,0 +1,368 @@
+//! The ticketing vendor: GraphQL over a small model of teams, issues, labels and comments.
+//!
+//! Queries are checked against the vendor's own published field names (`schema.graphql`, a subset),
+//! cost points by its rule, and are refused by quota in its way. In-process verbs (`Ticket`) are
+//! what people do in the vendor's app.
+
+mod fields;
+mod filter;
+mod hooks;
+mod model;
+mod mutate;
+mod ticket;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+pub use self::model::LabelChange;
+pub use self::ticket::{CommentSnapshot, LinkSnapshot, Ticket, TicketSnapshot};
+
+use self::fields::{Node, View};
+use self::model::Model;
+use crate::clock;
+use crate::graphql::{Failure, Graph, Operation, Plan, Resolved, Schema, execute};
+use crate::http::{Reply, Request};
+use crate::post::TicketHook;
+use crate::state::{Shelf, lock};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// One query may not cost more than this, whatever is left.
+const QUERY_MAX: u64 = 10_000;
+
+/// What an OAuth client gets for its credentials here.
+const OAUTH_TOKEN: &str = "lin_oauth_sandbox";
+
+/// The stand-in ticketing vendor. Clones are the same vendor.
+#[derive(Clone)]
+pub struct Linear(Arc<Inner>);
+
+struct Inner {
+    shelf: Shelf<Model>,
+    schema: Schema,
+    key: Mutex<String>,
+    quota: Mutex<Quota>,
+    base: String,
+    hook: TicketHook,
+}
+
+/// Requests per hour, as all keys of one user share them.
+struct Quota {
+    limit: u64,
+    used: u64,
+    reset: i64,
+}
+
+impl Linear {
+    pub(crate) fn open(dir: &Path, base: String, key: &str) -> anyhow::Result<Self> {
+        Ok(Self(Arc::new(Inner {
+            shelf: Shelf::open(dir.join("linear.json"))?,
+            schema: Schema::parse(include_str!("schema.graphql"))?,
+            key: Mutex::new(key.to_owned()),
+            quota: Mutex::new(Quota {
+                limit: 5_000,
+                used: 0,
+                reset: 0,
+            }),
+            base,
+            hook: TicketHook::start(),
+        })))
+    }
+
+    /// The one key that is accepted.
+    pub fn key(&self) -> String {
+        lock(&self.0.key).clone()
+    }
+
+    /// Revokes the accepted key and accepts this one.
+    pub fn set_key(&self, key: &str) {
+        *lock(&self.0.key) = key.to_owned();
+    }
+
+    /// Sets how many requests an hour are allowed, and starts the hour again.
+    pub fn set_quota(&self, requests_per_hour: u64) {
+        *lock(&self.0.quota) = Quota {
+            limit: requests_per_hour,
+            used: 0,
+            reset: 0,
+        };
+    }
+
+    pub(crate) fn keep_in_memory(&self) {
+        self.0.shelf.keep_in_memory();
+    }
+
+    pub(crate) fn settle(&self) -> anyhow::Result<()> {
+        self.0.shelf.settle()
+    }
+
+    pub(crate) fn answer(&self, request: &Request) -> Reply {
+        match (request.method.as_str(), request.path.as_str()) {
+            ("POST", "/graphql") => {
+                let reply = self.graphql(request);
+                self.tell();
+                reply
+            }
+            ("POST", "/oauth/token") => Reply::json(
+                200,
+                &json!({"access_token": OAUTH_TOKEN, "token_type": "Bearer", "expires_in": 2_592_000, "scope": "read write"}),
+            ),
+            ("GET", path) => match path.strip_prefix("/issue/") {
+                Some(rest) => self.page(rest.split('/').next().unwrap_or_default()),
+                None => Reply::text(404, "Not Found"),
+            },
+            _ => Reply::text(404, "Not Found"),
+        }
+    }
+
+    /// The refusal of a request beyond the quota.
+    pub(crate) fn rate_limited(&self, left: Duration) -> Reply {
+        let reset = clock::now_ms() + i64::try_from(left.as_millis()).unwrap_or(HOUR_MS);
+        let limit = lock(&self.0.quota).limit;
+        let error = json!({
+            "message": "Rate limit exceeded",
+            "extensions": {
+                "type": "ratelimited", "code": "RATELIMITED", "statusCode": 429, "userError": true,
+                "userPresentableMessage": "Rate limit exceeded. Only so many requests are allowed per hour.",
+            },
+        });
+        quota_headers(
+            Reply::json(400, &json!({"errors": [error]})),
+            limit,
+            0,
+            reset,
+        )
+    }
+
+    fn graphql(&self, request: &Request) -> Reply {
+        if let Some(refusal) = self.unauthenticated(request) {
+            return refusal;
+        }
+        let (limit, remaining, reset) = match self.take_quota() {
+            Ok(quota) => quota,
+            Err(left) => return self.rate_limited(left),
+        };
+        let (reply, complexity) = self.evaluate(request);
+        quota_headers(reply, limit, remaining, reset)
+            .header("x-complexity", complexity)
+            .header("x-ratelimit-complexity-limit", 3_000_000)
+            .header("x-ratelimit-complexity-remaining", 2_900_000)
+            .header("x-ratelimit-complexity-reset", reset)
+    }
+
+    fn unauthenticated(&self, request: &Request) -> Option<Reply> {
+        let given = request.header("authorization").unwrap_or_default();
+        let key = self.key();
+        if given == key || given == format!("Bearer {OAUTH_TOKEN}") {
+            return None;
+        }
+        let (status, message) = if given == format!("Bearer {key}") {
+            (
+                400,
+                "It looks like you're trying to use an API key as a Bearer token. Remove the Bearer prefix from the Authorization header.",
+            )
+        } else {
+            (401, "Authentication required, not authenticated")
+        };
+        let error = json!({
+            "message": message,
+            "extensions": {
+                "type": "authentication error", "code": "AUTHENTICATION_ERROR", "statusCode": status,
+                "userError": true, "userPresentableMessage": "You need to authenticate to access this operation.",
+            },
+        });
+        Some(Reply::json(status, &json!({"errors": [error]})))
+    }
+
+    /// Limit, what remains and the reset; or how long to wait.
+    fn take_quota(&self) -> Result<(u64, u64, i64), Duration> {
+        let now = clock::now_ms();
+        let mut quota = lock(&self.0.quota);
+        if quota.reset <= now {
+            quota.reset = now + HOUR_MS;
+            quota.used = 0;
+        }
+        if quota.used >= quota.limit {
+            let left = u64::try_from(quota.reset - now).unwrap_or(0);
+            return Err(Duration::from_millis(left));
+        }
+        quota.used += 1;
+        Ok((quota.limit, quota.limit - quota.used, quota.reset))
+    }
+
+    fn evaluate(&self, request: &Request) -> (Reply, u64) {
+        let refuse = |message: String, code: &str| {
+            let error = json!({
+                "message": message,
+                "extensions": {"code": code, "type": "graphql error", "userError": true},
+            });
+            (Reply::json(400, &json!({"errors": [error]})), 0)
+        };
+        let Some(body) = request.json().filter(Value::is_object) else {
+            return refuse("POST body is not valid JSON.".into(), "BAD_REQUEST");
+        };
+        let Some(query) = body["query"].as_str() else {
+            return refuse(
+                "GraphQL operations must contain a non-empty `query`.".into(),
+                "BAD_REQUEST",
+            );
+        };
+        let empty = Map::new();
+        let variables = body["variables"].as_object().unwrap_or(&empty);
+        let name = body["operationName"].as_str();
+        let plan = match Plan::read(&self.0.schema, query, variables, name) {
+            Ok(plan) => plan,
+            Err(message) => return refuse(message, "GRAPHQL_VALIDATION_FAILED"),
+        };
+        let complexity = plan.complexity(&self.0.schema);
+        if complexity > QUERY_MAX {
+            let message =
+                format!("Query too complex: {complexity} points, at most {QUERY_MAX} allowed.");
+            return refuse(message, "INPUT_ERROR");
+        }
+        (self.run(&plan), complexity)
+    }
+
+    fn run(&self, plan: &Plan) -> Reply {
+        let base = self.0.base.as_str();
+        let outcome = match plan.operation {
+            Operation::Query => self.0.shelf.read(|model| {
+                execute(
+                    &mut Session {
+                        rows: Rows::Shared(model),
+                        base,
+                    },
+                    plan,
+                )
+            }),
+            Operation::Mutation => self.0.shelf.change(|model| {
+                execute(
+                    &mut Session {
+                        rows: Rows::Own(model),
+                        base,
+                    },
+                    plan,
+                )
+            }),
+        };
+        match outcome {
+            Ok(data) => Reply::json(200, &json!({"data": data})),
+            Err((key, failure)) => Reply::json(
+                200,
+                &json!({"errors": [{"message": failure.message, "path": [key], "extensions": failure.extensions}], "data": null}),
+            ),
+        }
+    }
+}
+
+fn quota_headers(reply: Reply, limit: u64, remaining: u64, reset: i64) -> Reply {
+    reply
+        .header("x-ratelimit-requests-limit", limit)
+        .header("x-ratelimit-requests-remaining", remaining)
+        .header("x-ratelimit-requests-reset", reset)
+}
+
+/// One request's hold on the model: queries share it, mutations own it.
+enum Rows<'a> {
+    Shared(&'a Model),
+    Own(&'a mut Model),
+}
+
+struct Session<'a> {
+    rows: Rows<'a>,
+    base: &'a str,
+}
+
+impl Session<'_> {
+    fn view(&self) -> View<'_> {
+        let model = match &self.rows {
+            Rows::Shared(model) => model,
+            Rows::Own(model) => &**model,
+        };
+        View {
+            model,
+            base: self.base,
+        }
+    }
+
+    fn root_field(&self, name: &str, args: &Map<String, Value>) -> Result<Resolved<Node>, Failure> {
+        let view = self.view();
+        let model = view.model;
+        let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
+        let found = |what: &str, node: Option<Node>| {
+            node.map(Resolved::Node)
+                .ok_or_else(|| mutate::not_found(what))
+        };
+        match name {
+            "viewer" => Ok(Resolved::Node(Node::User { api: true })),
+            "organization" => Ok(Resolved::Node(Node::Organization)),
+            "rateLimitStatus" => Ok(Resolved::Node(Node::RateLimit)),
+            "issue" => found("Issue", model.find_issue(id).map(Node::Issue)),
+            "team" => found("Team", mutate::team_by(model, id).map(Node::Team)),
+            "issueLabel" => {
+                let at = model.labels.iter().position(|label| label.id == id);
+                found("IssueLabel", at.map(Node::Label))
+            }
+            "comment" => {
+                let at = model
+                    .comments
+                    .iter()
+                    .position(|row| row.id == id && !row.deleted);
+                found("Comment", at.map(Node::Comment))
+            }
+            _ => Ok(view.get(&Node::Query, name)),
+        }
+    }
+}
+
+impl Graph for Session<'_> {
+    type Node = Node;
+
+    fn root(&self) -> Node {
+        match self.rows {
+            Rows::Shared(_) => Node::Query,
+            Rows::Own(_) => Node::Mutation,
+        }
+    }
+
+    fn type_name(&self, node: &Node) -> &'static str {
+        node.type_name()
+    }
+
+    fn field(
+        &mut self,
+        node: &Node,
+        name: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Resolved<Node>, Failure> {
+        let resolved = match (node, &mut self.rows) {
+            (Node::Mutation, Rows::Own(model)) => mutate::mutate(model, name, args)?,
+            (Node::Query, _) => self.root_field(name, args)?,
+            _ => self.view().get(node, name),
+        };
+        Ok(
+            match (resolved, args.get("filter").and_then(Value::as_object)) {
+                (Resolved::Connection(mut nodes), Some(filter)) => {
+                    let view = self.view();
+                    nodes.retain(|node| view.matches(node, filter));
+                    Resolved::Connection(nodes)
+                }
+                (resolved, _) => resolved,
+            },
+        )
+    }
+
+    fn order(&self, node: &Node, by: &str) -> (i64, i64) {
+        node.order(self.view().model, by)
+    }
+
+    fn page_too_large(&self, max: i64) -> Failure {
+        mutate::invalid(
+            "Argument Validation Error",
+            &format!("first must not be greater than {max}."),
+        )
+    }
+}

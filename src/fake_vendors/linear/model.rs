@@ -1,0 +1,313 @@
+//! What the ticketing vendor remembers.
+//!
+//! Rows refer to each other by position and are never removed, only marked deleted; so a position
+//! in a saved file stays good for ever, and age is position.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Model {
+    pub teams: Vec<Team>,
+    pub states: Vec<State>,
+    pub labels: Vec<Label>,
+    pub issues: Vec<Issue>,
+    pub comments: Vec<Comment>,
+    pub relations: Vec<Relation>,
+    pub attachments: Vec<Attachment>,
+    /// Issues whose change nobody has been told of.
+    #[serde(skip)]
+    pub touched: BTreeSet<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Team {
+    pub id: String,
+    pub key: String,
+    pub name: String,
+    pub at: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct State {
+    pub id: String,
+    pub team: usize,
+    pub name: String,
+    pub kind: String,
+    pub position: f64,
+    pub at: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Label {
+    pub id: String,
+    pub name: String,
+    pub color: String,
+    pub description: Option<String>,
+    pub team: Option<usize>,
+    pub at: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Issue {
+    pub id: String,
+    pub team: usize,
+    pub number: u64,
+    pub title: String,
+    pub description: Option<String>,
+    pub priority: u8,
+    pub state: usize,
+    pub labels: Vec<usize>,
+    pub parent: Option<usize>,
+    pub at: i64,
+    pub updated: i64,
+    pub started: Option<i64>,
+    pub completed: Option<i64>,
+    pub canceled: Option<i64>,
+    pub deleted: bool,
+    pub history: Vec<LabelChange>,
+}
+
+/// One label put on or taken off an issue, in the order it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelChange {
+    pub label: String,
+    pub added: bool,
+    /// False when a person did it (an in-process verb).
+    pub by_api: bool,
+    pub at_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Comment {
+    pub id: String,
+    pub issue: usize,
+    pub body: String,
+    pub by_api: bool,
+    pub at: i64,
+    pub updated: i64,
+    pub edited: Option<i64>,
+    pub deleted: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Relation {
+    pub id: String,
+    pub kind: String,
+    /// The blocker, where the kind is `blocks`.
+    pub issue: usize,
+    pub related: usize,
+    pub at: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub id: String,
+    pub issue: usize,
+    pub title: String,
+    pub subtitle: Option<String>,
+    pub url: String,
+    pub metadata: serde_json::Value,
+    pub at: i64,
+    pub updated: i64,
+}
+
+/// States every team starts with: name, type.
+const STATES: &[(&str, &str)] = &[
+    ("Triage", "triage"),
+    ("Backlog", "backlog"),
+    ("Todo", "unstarted"),
+    ("In Progress", "started"),
+    ("In Review", "started"),
+    ("Done", "completed"),
+    ("Canceled", "canceled"),
+    ("Duplicate", "duplicate"),
+];
+
+impl Model {
+    /// The team with this key, made when it is new.
+    pub fn team(&mut self, key: &str, name: &str) -> usize {
+        if let Some(at) = self.teams.iter().position(|team| team.key == key) {
+            return at;
+        }
+        let now = clock::now_ms();
+        self.teams.push(Team {
+            id: clock::uuid(),
+            key: key.to_owned(),
+            name: name.to_owned(),
+            at: now,
+        });
+        let team = self.teams.len() - 1;
+        for (position, (name, kind)) in STATES.iter().enumerate() {
+            self.states.push(State {
+                id: clock::uuid(),
+                team,
+                name: (*name).to_owned(),
+                kind: (*kind).to_owned(),
+                position: position as f64,
+                at: now,
+            });
+        }
+        team
+    }
+
+    /// The first state of this type, or with this name, in a team.
+    pub fn state(&self, team: usize, wanted: &str) -> Option<usize> {
+        let of_team = |state: &&State| state.team == team;
+        let by_name = |state: &&State| state.name.eq_ignore_ascii_case(wanted);
+        let states = || self.states.iter();
+        states()
+            .position(|state| of_team(&state) && by_name(&state))
+            .or_else(|| states().position(|state| of_team(&state) && state.kind == wanted))
+    }
+
+    pub fn identifier(&self, issue: usize) -> String {
+        let issue = &self.issues[issue];
+        format!("{}-{}", self.teams[issue.team].key, issue.number)
+    }
+
+    /// A living issue by UUID or identifier.
+    pub fn find_issue(&self, id: &str) -> Option<usize> {
+        let by_id = || {
+            self.issues
+                .iter()
+                .position(|issue| !issue.deleted && issue.id == id)
+        };
+        let by_identifier = || {
+            let (key, number) = id.rsplit_once('-')?;
+            let number: u64 = number.parse().ok()?;
+            self.issues.iter().position(|issue| {
+                !issue.deleted
+                    && issue.number == number
+                    && self.teams[issue.team].key.eq_ignore_ascii_case(key)
+            })
+        };
+        by_identifier().or_else(by_id)
+    }
+
+    /// A new issue at the end of its team, or with the number asked for.
+    pub fn add_issue(&mut self, team: usize, number: Option<u64>, title: &str) -> usize {
+        let of_team = self.issues.iter().filter(|issue| issue.team == team);
+        let last = of_team.map(|issue| issue.number).max().unwrap_or(0);
+        let now = clock::now_ms();
+        let state = self.state(team, "unstarted").unwrap_or(0);
+        self.issues.push(Issue {
+            id: clock::uuid(),
+            team,
+            number: number.unwrap_or(last + 1),
+            title: title.to_owned(),
+            description: None,
+            priority: 0,
+            state,
+            labels: Vec::new(),
+            parent: None,
+            at: now,
+            updated: now,
+            started: None,
+            completed: None,
+            canceled: None,
+            deleted: false,
+            history: Vec::new(),
+        });
+        self.issues.len() - 1
+    }
+
+    /// A label that may stand on issues of this team: its own first, else the workspace's.
+    pub fn usable_label(&self, team: usize, name: &str) -> Option<usize> {
+        let find = |scope: Option<usize>| {
+            self.labels
+                .iter()
+                .position(|label| label.team == scope && label.name == name)
+        };
+        find(Some(team)).or_else(|| find(None))
+    }
+
+    pub fn add_label(&mut self, team: Option<usize>, name: &str) -> usize {
+        self.labels.push(Label {
+            id: clock::uuid(),
+            name: name.to_owned(),
+            color: "#bec2c8".into(),
+            description: None,
+            team,
+            at: clock::now_ms(),
+        });
+        self.labels.len() - 1
+    }
+
+    /// Puts a label on or takes it off; what changes nothing leaves no history.
+    pub fn mark(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
+        let name = self.labels[label].name.clone();
+        if self.issues[issue].labels.contains(&label) == added {
+            return;
+        }
+        self.touched.insert(issue);
+        let issue = &mut self.issues[issue];
+        if added {
+            issue.labels.push(label);
+        } else {
+            issue.labels.retain(|other| *other != label);
+        }
+        issue.updated = clock::now_ms();
+        issue.history.push(LabelChange {
+            label: name,
+            added,
+            by_api,
+            at_ms: issue.updated,
+        });
+    }
+
+    pub fn set_state(&mut self, issue: usize, state: usize) {
+        let kind = self.states[state].kind.clone();
+        let now = clock::now_ms();
+        self.touched.insert(issue);
+        let issue = &mut self.issues[issue];
+        issue.state = state;
+        issue.updated = now;
+        match kind.as_str() {
+            "started" => issue.started = issue.started.or(Some(now)),
+            "completed" => issue.completed = Some(now),
+            "canceled" | "duplicate" => issue.canceled = Some(now),
+            _ => {}
+        }
+        if !matches!(kind.as_str(), "completed" | "canceled" | "duplicate") {
+            issue.completed = None;
+            issue.canceled = None;
+        }
+    }
+
+    /// Adds a comment; the caller has made sure that the id is free.
+    pub fn add_comment(&mut self, id: String, issue: usize, body: &str, by_api: bool) -> usize {
+        let now = clock::now_ms();
+        self.comments.push(Comment {
+            id,
+            issue,
+            body: body.to_owned(),
+            by_api,
+            at: now,
+            updated: now,
+            edited: None,
+            deleted: false,
+        });
+        self.comments.len() - 1
+    }
+
+    pub fn relate(&mut self, issue: usize, kind: &str, related: usize) -> usize {
+        let known = self.relations.iter().position(|relation| {
+            relation.issue == issue && relation.related == related && relation.kind == kind
+        });
+        known.unwrap_or_else(|| {
+            self.relations.push(Relation {
+                id: clock::uuid(),
+                kind: kind.to_owned(),
+                issue,
+                related,
+                at: clock::now_ms(),
+            });
+            self.relations.len() - 1
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! What a scripted agent does on a ticket: data written by tests and stories, read by the player.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The script of one ticket, kept as `<identifier>.json` in the scripts folder.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Script {
+    /// The n-th call plays the n-th pass whose `when` fits, the last one again when they run out.
+    pub passes: Vec<Pass>,
+    /// The n-th call with a JSON schema gives the n-th of these, and approves when they run out.
+    pub reviews: Vec<Review>,
+}
+
+/// One call of the agent.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pass {
+    /// Only for prompts that contain this text.
+    pub when: Option<String>,
+    pub steps: Vec<Step>,
+}
+
+/// One thing the agent does. Paths are taken from its working directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Step {
+    /// Text; the last one is the final answer.
+    Say {
+        text: String,
+    },
+    Read {
+        path: String,
+    },
+    Write {
+        path: String,
+        content: String,
+    },
+    Append {
+        path: String,
+        content: String,
+    },
+    Delete {
+        path: String,
+    },
+    /// A shell command with the agent's whole environment.
+    Run {
+        command: String,
+    },
+    /// Writes where a well-behaved agent would not, `.git` included.
+    Plant {
+        path: String,
+        content: String,
+    },
+    Symlink {
+        path: String,
+        target: String,
+    },
+    /// Uses up its turns.
+    Loop,
+    /// The model's API refuses with this status.
+    FailApi {
+        status: u16,
+        message: String,
+    },
+    /// The provider's usage limit is reached until then, in seconds of the epoch.
+    UsageLimit {
+        resets_at: u64,
+    },
+    /// Asks for a tool that permissions refuse, and ends as if all were well.
+    Deny {
+        tool: String,
+    },
+    /// Ends at once, without a result.
+    Die {
+        code: u8,
+    },
+    /// Never ends. As the first step of a pass it hangs before the first event.
+    Hang,
+    /// Writes its environment, one `NAME=value` a line, into a file.
+    PrintEnv {
+        file: PathBuf,
+    },
+    Sleep {
+        ms: u64,
+    },
+    /// Goes on once this file is there.
+    WaitFor {
+        file: PathBuf,
+    },
+}
+
+/// One verdict of the agent as reviewer; `None` is a reviewer that gives no readable one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Review(pub Option<Value>);
+
+impl Review {
+    pub fn approve() -> Self {
+        Self(Some(json!({"approved": true, "blocking": []})))
+    }
+
+    /// One blocking finding.
+    pub fn block(title: &str, location: &str, problem: &str, fix: &str) -> Self {
+        Self(Some(json!({
+            "approved": false,
+            "blocking": [{"title": title, "location": location, "problem": problem, "required_fix": fix}],
+        })))
+    }
+
+    /// Exactly this, whatever the schema says.
+    pub fn raw(output: Value) -> Self {
+        Self(Some(output))
+    }
+
+    pub fn unreadable() -> Self {
+        Self(None)
+    }
+}
+
+impl Script {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One pass with these steps.
+    pub fn pass(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.passes.push(Pass {
+            when: None,
+            steps: steps.into_iter().collect(),
+        });
+        self
+    }
+
+    /// A pass for prompts that contain this text.
+    pub fn pass_when(mut self, text: &str, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.passes.push(Pass {
+            when: Some(text.to_owned()),
+            steps: steps.into_iter().collect(),
+        });
+        self
+    }
+
+    pub fn review(mut self, review: Review) -> Self {
+        self.reviews.push(review);
+        self
+    }
+
+    /// Stores the script for a ticket (`default` is for all without one) and starts it afresh.
+    pub fn save(&self, scripts: &Path, ticket: &str) -> anyhow::Result<()> {
+        std::fs::create_dir_all(scripts.join("counts"))?;
+        for kind in ["pass", "review"] {
+            // Mostly there is no count yet.
+            let _ = std::fs::remove_file(scripts.join("counts").join(format!("{ticket}.{kind}")));
+        }
+        let path = scripts.join(format!("{ticket}.json"));
+        crate::state::replace(&path, &serde_json::to_vec_pretty(self)?)
+    }
+
+    pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))
+    }
+}
+
+impl Step {
+    pub fn say(text: &str) -> Self {
+        Self::Say { text: text.into() }
+    }
+
+    pub fn read(path: &str) -> Self {
+        Self::Read { path: path.into() }
+    }
+
+    pub fn write(path: &str, content: &str) -> Self {
+        Self::Write {
+            path: path.into(),
+            content: content.into(),
+        }
+    }
+
+    pub fn append(path: &str, content: &str) -> Self {
+        Self::Append {
+            path: path.into(),
+            content: content.into(),
+        }
+    }
+
+    pub fn delete(path: &str) -> Self {
+        Self::Delete { path: path.into() }
+    }
+
+    pub fn run(command: &str) -> Self {
+        Self::Run {
+            command: command.into(),
+        }
+    }
+
+    pub fn plant(path: &str, content: &str) -> Self {
+        Self::Plant {
+            path: path.into(),
+            content: content.into(),
+        }
+    }
+
+    pub fn symlink(path: &str, target: &str) -> Self {
+        Self::Symlink {
+            path: path.into(),
+            target: target.into(),
+        }
+    }
+
+    pub fn fail_api(status: u16, message: &str) -> Self {
+        Self::FailApi {
+            status,
+            message: message.into(),
+        }
+    }
+
+    pub fn wait_for(file: impl Into<PathBuf>) -> Self {
+        Self::WaitFor { file: file.into() }
+    }
+
+    pub fn print_env(file: impl Into<PathBuf>) -> Self {
+        Self::PrintEnv { file: file.into() }
+    }
+}

@@ -1,0 +1,265 @@
+use super::*;
+
+#[tokio::test]
+async fn git_clones_and_pushes_and_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = town(&dir.path().join("town")).await;
+    let repo = seed(&town);
+    let write = town
+        .github()
+        .mint_token("acme", &["shop"], &[("contents", "write")]);
+    let read = town
+        .github()
+        .mint_token("acme", &["shop"], &[("contents", "read")]);
+    let other = town
+        .github()
+        .mint_token("acme", &["else"], &[("contents", "write")]);
+    let url = move |token: &str| {
+        repo.clone_url()
+            .replace("http://", &format!("http://x-access-token:{token}@"))
+    };
+    let base = dir.path().to_owned();
+    let work = base.join("work");
+    tokio::task::spawn_blocking(move || {
+        assert!(!git(&base, &["clone", "-q", &url(&other), "other"]).0);
+        assert!(!git(&base, &["clone", "-q", &url("wrong"), "wrong"]).0);
+        let (ok, said) = git(&base, &["clone", "-q", "--depth=1", &url(&write), "work"]);
+        assert!(ok, "{said}");
+        // Large enough that git compresses what it sends.
+        let noise: String = (0..40_000).map(|n| format!("{}\n", n * 7919)).collect();
+        std::fs::write(work.join("noise.txt"), noise).unwrap();
+        git(&work, &["checkout", "-q", "-b", "agent-implement/eng-1"]);
+        git(&work, &["add", "-A"]);
+        git(&work, &["commit", "-q", "-m", "Add noise"]);
+        let (ok, said) = git(&work, &["push", "-q", &url(&read), "HEAD"]);
+        assert!(!ok && said.contains("403"), "{said}");
+        let (ok, said) = git(&work, &["push", "-q", "origin", "HEAD"]);
+        assert!(ok, "{said}");
+        std::fs::write(work.join(".github/workflows/evil.yml"), "on: push\n").unwrap();
+        git(&work, &["add", "-A"]);
+        git(&work, &["commit", "-q", "-m", "Change the workflow"]);
+        let (ok, said) = git(&work, &["push", "-q", "origin", "HEAD"]);
+        assert!(
+            !ok && said.contains("without `workflows` permission"),
+            "{said}"
+        );
+    })
+    .await
+    .unwrap();
+    let repo = town.github().repo("acme", "shop");
+    assert_eq!(
+        repo.commits("agent-implement/eng-1")[0].message,
+        "Add noise"
+    );
+    let pulls = "/repos/acme/shop/pulls";
+    let body = json!({"title": "ENG-1: Noise", "head": "agent-implement/eng-1", "base": "main", "draft": true});
+    let (status, pull) = github(&town, "POST", pulls, Some(body.clone())).await;
+    assert_eq!(
+        (status, &pull["draft"], &pull["number"]),
+        (201, &json!(true), &json!(1))
+    );
+    assert_eq!(github(&town, "POST", pulls, Some(body)).await.0, 422);
+    let ready = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { isDraft } } }";
+    let (_, answer) = github(
+        &town,
+        "POST",
+        "/graphql",
+        Some(json!({"query": ready, "variables": {"id": pull["node_id"]}})),
+    )
+    .await;
+    assert_eq!(
+        answer["data"]["markPullRequestReadyForReview"]["pullRequest"]["isDraft"], false,
+        "{answer}"
+    );
+    repo.merge(1).unwrap();
+    assert!(repo.file_at("main", "noise.txt").is_some() && repo.pulls()[0].merged);
+}
+
+#[tokio::test]
+async fn lists_have_links_and_etags_and_tokens_their_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = town(dir.path()).await;
+    let repo = seed(&town);
+    repo.commit("topic", &[("a", "1\n")], "Topic").unwrap();
+    let body = json!({"title": "T", "head": "topic", "base": "main"});
+    github(&town, "POST", "/repos/acme/shop/pulls", Some(body)).await;
+    for number in 0..3 {
+        repo.comment(1, "robin", &format!("comment {number}"));
+    }
+    let url = format!(
+        "{}/repos/acme/shop/issues/1/comments?per_page=2",
+        town.github_api_url()
+    );
+    let get = || client().get(&url).bearer_auth(town.github().token());
+    let first = get().send().await.unwrap();
+    let link = first.headers()["link"].to_str().unwrap().to_owned();
+    assert!(link.contains("page=2>; rel=\"next\""), "{link}");
+    let etag = first.headers()["etag"].clone();
+    assert_eq!(
+        get()
+            .header("if-none-match", etag)
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        304
+    );
+    let narrow = town.github().mint_token(
+        "acme",
+        &["shop"],
+        &[("contents", "read"), ("metadata", "read")],
+    );
+    assert_eq!(
+        github_as(&town, &narrow, "GET", "/repos/acme/shop", None)
+            .await
+            .0,
+        200
+    );
+    let (status, answer) = github_as(&town, &narrow, "GET", "/repos/acme/shop/pulls", None).await;
+    assert_eq!(
+        (status, &answer["message"]),
+        (403, &json!("Resource not accessible by integration"))
+    );
+    let foreign = town
+        .github()
+        .mint_token("acme", &["else"], &[("contents", "read")]);
+    assert_eq!(
+        github_as(&town, &foreign, "GET", "/repos/acme/shop", None)
+            .await
+            .0,
+        404
+    );
+}
+
+/// An App's assertion, signed with the key beside this file.
+fn assertion(issuer: &str, lives: i64) -> String {
+    use data_encoding::{BASE64, BASE64URL_NOPAD};
+    let pem = include_str!("app-key.pem");
+    let body: String = pem
+        .lines()
+        .filter(|line| !line.starts_with("---"))
+        .collect();
+    let der = BASE64.decode(body.as_bytes()).unwrap();
+    let key = ring::rsa::KeyPair::from_der(&der).unwrap();
+    let now = crate::clock::now_ms() / 1_000;
+    let claims = json!({"iss": issuer, "iat": now - 60, "exp": now + lives});
+    let part = |value: Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
+    let signed = format!(
+        "{}.{}",
+        part(json!({"alg": "RS256", "typ": "JWT"})),
+        part(claims)
+    );
+    let mut signature = vec![0; key.public().modulus_len()];
+    let random = ring::rand::SystemRandom::new();
+    let padding = &ring::signature::RSA_PKCS1_SHA256;
+    key.sign(padding, &random, signed.as_bytes(), &mut signature)
+        .unwrap();
+    format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature))
+}
+
+#[tokio::test]
+async fn an_app_gets_tokens_narrowed_as_it_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = TownOptions {
+        app_key_pem: Some(include_str!("app-key.pem").into()),
+        app_id: 42,
+        ..TownOptions::new(dir.path(), "/bin/true")
+    };
+    let town = Town::start(options).await.unwrap();
+    seed(&town);
+    let jwt = assertion("42", 540);
+    let (_, found) = github_as(&town, &jwt, "GET", "/repos/acme/shop/installation", None).await;
+    let mint = format!("/app/installations/{}/access_tokens", found["id"]);
+    let ask = json!({"repositories": ["shop"], "permissions": {"contents": "read"}});
+    let (status, minted) = github_as(&town, &jwt, "POST", &mint, Some(ask)).await;
+    assert_eq!(
+        (status, &minted["permissions"]["contents"]),
+        (201, &json!("read"))
+    );
+    let token = minted["token"].as_str().unwrap();
+    assert!(token.starts_with("ghs_") && token.len() > 500);
+    assert_eq!(
+        github_as(
+            &town,
+            token,
+            "GET",
+            "/repos/acme/shop/contents/README.md",
+            None
+        )
+        .await
+        .0,
+        200
+    );
+    assert_eq!(
+        github_as(&town, token, "GET", "/repos/acme/shop/actions/runs", None)
+            .await
+            .0,
+        403
+    );
+    let beyond = json!({"permissions": {"administration": "write"}});
+    assert_eq!(
+        github_as(&town, &jwt, "POST", &mint, Some(beyond)).await.0,
+        422
+    );
+    for bad in [
+        assertion("41", 540),
+        assertion("42", 3_600),
+        assertion("42", -5),
+        jwt.replace('A', "B"),
+    ] {
+        assert_eq!(github_as(&town, &bad, "GET", "/app", None).await.0, 401);
+    }
+    assert_eq!(
+        github_as(&town, &jwt, "GET", "/repos/acme/shop", None)
+            .await
+            .0,
+        401
+    );
+}
+
+#[tokio::test]
+async fn files_are_changed_through_trees_and_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let town = town(dir.path()).await;
+    let repo = seed(&town);
+    let git = "/repos/acme/shop/git";
+    let head = repo.branch_head("main").unwrap();
+    let tree = json!({"base_tree": head, "tree": [{"path": "a/b.txt", "mode": "100644", "type": "blob", "content": "hi\n"}]});
+    let (_, tree) = github(&town, "POST", &format!("{git}/trees"), Some(tree)).await;
+    let commit = json!({"message": "Add b", "tree": tree["sha"], "parents": [head]});
+    let (_, commit) = github(&town, "POST", &format!("{git}/commits"), Some(commit)).await;
+    let branch = json!({"ref": "refs/heads/sync/one", "sha": commit["sha"]});
+    assert_eq!(
+        github(&town, "POST", &format!("{git}/refs"), Some(branch.clone()))
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        github(&town, "POST", &format!("{git}/refs"), Some(branch))
+            .await
+            .0,
+        422
+    );
+    let (_, found) = github(&town, "GET", &format!("{git}/ref/heads/sync/one"), None).await;
+    assert_eq!(found["object"]["sha"], commit["sha"]);
+    assert_eq!(repo.file_at("sync/one", "a/b.txt").as_deref(), Some("hi\n"));
+    assert_eq!(
+        repo.file_at("sync/one", "README.md").as_deref(),
+        Some("shop\n")
+    );
+    let narrow = town
+        .github()
+        .mint_token("acme", &["shop"], &[("contents", "write")]);
+    let tree = json!({"base_tree": head, "tree": [{"path": ".github/workflows/x.yml", "mode": "100644", "content": "on: push\n"}]});
+    let (_, tree) = github(&town, "POST", &format!("{git}/trees"), Some(tree)).await;
+    let commit = json!({"message": "Change", "tree": tree["sha"], "parents": [head]});
+    let (_, commit) = github(&town, "POST", &format!("{git}/commits"), Some(commit)).await;
+    let branch = json!({"ref": "refs/heads/evil", "sha": commit["sha"]});
+    assert_eq!(
+        github_as(&town, &narrow, "POST", &format!("{git}/refs"), Some(branch))
+            .await
+            .0,
+        403
+    );
+}

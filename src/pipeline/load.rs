@@ -1,0 +1,205 @@
+//! Loading pipelines: the operator's own before the built-in.
+
+use std::borrow::Cow;
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::definition::{self, Definition, Faults};
+
+/// A longer file is no pipeline.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Loads a pipeline by its id, the operator's own before the built-in. Of planning there is the
+/// built-in only; what an operator has in its place is ignored.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(id: &str, root: Option<&Path>) -> Result<Definition, Faults> {
+    let root = root.filter(|_| definition::is_customizable(id));
+    let name = format!("{id}.yml");
+    let own = root.map(|root| text(&root.join("pipelines").join(&name)));
+    let (file, yaml) = match own {
+        Some(Ok(text)) => (format!("pipelines/{name}"), Cow::Owned(text)),
+        Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+            return Err(Faults::of_file(&format!("pipelines/{name}"), error));
+        }
+        _ => {
+            let text = definition::built_in(id)
+                .ok_or_else(|| Faults::of_file(&name, "there is no such pipeline"))?;
+            (format!("built-in {name}"), Cow::Borrowed(text))
+        }
+    };
+    let steps = root.map(|root| root.join("steps"));
+    definition::judge(id, &file, &yaml, &|name| module(steps.as_deref(), name))
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    let found = path.metadata()?;
+    if !found.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "it is no file"));
+    }
+    if found.len() > MAX_BYTES {
+        return Err(Error::new(ErrorKind::InvalidData, "it is too long"));
+    }
+    fs::read_to_string(path)
+}
+
+/// The operator's own step of this name, below the folder of steps.
+pub(super) fn module(steps: Option<&Path>, name: &str) -> Result<Option<PathBuf>, String> {
+    let Some(path) = steps.map(|dir| dir.join(name)) else {
+        return Ok(None);
+    };
+    match path.metadata() {
+        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => Ok(Some(path)),
+        Ok(_) => Err(format!("steps/{name} is not an executable file")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("steps/{name}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{StepKind, Work};
+    use domain::report::RunPhase;
+    use std::fs::Permissions;
+
+    fn parse(yaml: &str, steps: Option<&Path>) -> Result<Definition, Faults> {
+        let find = |name: &str| module(steps, name);
+        definition::judge("x", "pipelines/x.yml", yaml, &find)
+    }
+
+    fn executable(dir: &Path, name: &str) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn every_built_in_pipeline_loads() {
+        for phase in [RunPhase::Implementation, RunPhase::GapAnalysis] {
+            let definition = load(definition::pipeline_of(phase), None).unwrap();
+            assert_eq!(definition.steps.len(), 8, "{phase:?}");
+        }
+        let planning = load(definition::pipeline_of(RunPhase::Planning), None).unwrap();
+        let ids: Vec<&str> = planning.steps.iter().map(|step| step.id.as_str()).collect();
+        assert_eq!(ids, ["clone", "setup", "plan"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_file_and_step() {
+        let said = |yaml: &str| parse(yaml, None).unwrap_err().to_string();
+        let rows = [
+            (
+                "id: x\nsteps: [{id: a, type: test-plan}]",
+                "step a: test-plan is a planning step",
+            ),
+            (
+                "id: x\nsteps: [{id: explore-codebase, type: clone}]",
+                "step explore-codebase: explore-codebase is a planning",
+            ),
+            (
+                "id: x\nsteps: [{id: a, type: plan}]",
+                "step a: plan is a planning step",
+            ),
+            (
+                "id: x\nsteps: [{id: a, type: cook}]",
+                "step a: the type cook is unknown; types are clone, ",
+            ),
+            (
+                "id: x\nsteps: [{id: a}]",
+                "step a: it names neither a type nor a module",
+            ),
+            (
+                "id: x\nsteps: [{id: a, module: ../x}]",
+                "step a: \"../x\" is no name of a module",
+            ),
+            (
+                "id: x\nsteps: [{id: a, module: lint}]",
+                "step a: there is no module steps/lint",
+            ),
+            (
+                "id: x\nsteps: [{id: a, type: clone}, {id: a, type: clone}]",
+                "step a: another step has this id",
+            ),
+            (
+                "id: x\nsteps: [{id: a, type: post-push-review, inputs: {reviewWaitPollMs: soon}}]",
+                "step a: its inputs: ",
+            ),
+            ("id: x\nsteps: []", "it has no steps"),
+            ("id: y\nsteps: [{id: a, type: clone}]", "its id is y, not x"),
+        ];
+        for (yaml, words) in rows {
+            let told = said(yaml);
+            assert!(
+                told.contains(&format!("\n- pipelines/x.yml: {words}")),
+                "{told}"
+            );
+        }
+        assert!(said("nonsense: [").contains("- pipelines/x.yml: "));
+        let many = parse(
+            "id: x\nsteps: [{id: a, type: cook}, {id: b, type: plan}]",
+            None,
+        );
+        assert_eq!(many.unwrap_err().0.len(), 2, "all of it at once");
+    }
+
+    #[test]
+    fn an_executable_is_a_step_or_takes_the_place_of_one() {
+        let root = tempfile::tempdir().unwrap();
+        let lint = executable(root.path(), "lint");
+        let verify = executable(root.path(), "verify");
+        std::fs::write(root.path().join("notes"), "").unwrap();
+        let yaml = "id: x\nsteps: [{id: style, module: lint, inputs: {strict: true}}, {id: verify, type: verify}, {id: clone, type: clone}]";
+        let steps = parse(yaml, Some(root.path())).unwrap().steps;
+        assert_eq!(
+            (steps[0].kind.as_str(), &steps[0].work),
+            ("custom", &Work::Module(lint))
+        );
+        assert_eq!(steps[0].inputs["strict"], true);
+        assert_eq!(
+            (steps[1].kind.as_str(), &steps[1].work),
+            ("verify", &Work::Module(verify))
+        );
+        assert_eq!(steps[2].work, Work::BuiltIn(StepKind::Clone));
+        let notes = parse(
+            "id: x\nsteps: [{id: notes, type: clone}]",
+            Some(root.path()),
+        );
+        let told = notes.unwrap_err().to_string();
+        assert!(
+            told.contains("step notes: steps/notes is not an executable file"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn the_operators_own_file_comes_first() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["pipelines", "steps"] {
+            std::fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        std::fs::write(
+            root.path().join("pipelines/autonomous.yml"),
+            "id: autonomous\nsteps: [{id: get, type: clone}]",
+        )
+        .unwrap();
+        let definition = load("autonomous", Some(root.path())).unwrap();
+        assert_eq!(definition.steps[0].id, "get");
+        std::fs::write(
+            root.path().join("pipelines/planning.yml"),
+            "id: planning\nsteps: [{id: get, type: push}]",
+        )
+        .unwrap();
+        executable(&root.path().join("steps"), "plan");
+        let planning = load("planning", Some(root.path())).unwrap();
+        assert_eq!(
+            planning.steps[0].id, "clone",
+            "planning is not customizable"
+        );
+        assert_eq!(planning.steps[2].work, Work::BuiltIn(StepKind::Plan));
+    }
+}

@@ -1,0 +1,419 @@
+//! A program that plays recorded streams in the place of the agent, through the real process
+//! handling: what is judged is how it ended, not what it claims.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::git::tests::path_from;
+use crate::progress::Progress;
+use domain::secret::Secret;
+use vendors::http::Redactor;
+
+const CAP: u32 = 50;
+
+/// The names of variables, without those that Bash adds itself.
+pub(super) fn names(env: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = env
+        .split('\0')
+        .filter_map(|pair| Some(pair.split_once('=')?.0))
+        .filter(|name| !["PWD", "SHLVL", "_", "OLDPWD", "IS_SANDBOX"].contains(name))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+pub(super) struct Stage {
+    pub(super) folders: Folders,
+    pub(super) console: Console,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let folders = Folders::new(&tempfile::env::temp_dir()).unwrap();
+        std::fs::create_dir_all(folders.tree()).unwrap();
+        Self {
+            folders,
+            console: Console::plain(Redactor::default(), Progress::default()),
+        }
+    }
+
+    /// A script in the place of the program.
+    pub(super) fn agent(&self, cli: Cli, script: &str) -> Agent {
+        let bin = self.folders.make("bin").unwrap();
+        let program = bin.join(cli.name());
+        std::fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let keys = direct_keys().chain(cloud_keys());
+        Agent {
+            cli,
+            command: vec![program.to_string_lossy().into_owned()],
+            env: path_from(&bin),
+            keys: keys
+                .map(|name| (name.to_owned(), Secret::new(format!("value of {name}"))))
+                .collect(),
+            program: None,
+            cloud_region: None,
+            model: Some("model-x".into()),
+            retries: 1,
+        }
+    }
+
+    pub(super) async fn play(
+        &self,
+        agent: &Agent,
+        role: Role,
+        max_turns: u32,
+    ) -> (Usage, Result<Answer, AgentFailure>) {
+        let pass = Pass {
+            role,
+            max_turns,
+            system: "rules".into(),
+            prompt: "do it".into(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        agent
+            .perform(&pass, &self.folders, &self.console, deadline)
+            .await
+    }
+
+    async fn perform(&self, script: &str, role: Role) -> (Usage, Result<Answer, AgentFailure>) {
+        self.play(&self.agent(Cli::Claude, script), role, CAP).await
+    }
+}
+
+pub(super) fn recorded(name: &str) -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/data/agent", name]
+        .iter()
+        .collect();
+    format!("cat '{}'", path.display())
+}
+
+#[tokio::test]
+async fn an_end_is_judged_by_result_and_exit_together() {
+    let rows = [
+        ("success.jsonl", "exit 0", Ok("Added hello.txt.")),
+        (
+            "success.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended badly after its result",
+            )),
+        ),
+        (
+            "max-turns.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::MaxTurnsExhausted),
+                "model invocation failed with exit code 1: Reached max turns (50)",
+            )),
+        ),
+        (
+            "overloaded.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: API Error: 529 Overloaded.",
+            )),
+        ),
+        (
+            "denied.jsonl",
+            "exit 0",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it was not permitted to use Write",
+            )),
+        ),
+        (
+            "cut-short.jsonl",
+            "exit 0",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended without a result",
+            )),
+        ),
+        (
+            "cut-short.jsonl",
+            "echo 'bad flag' >&2; exit 3",
+            Err((None, "model invocation failed with exit code 3: bad flag")),
+        ),
+        (
+            "unauthorized.jsonl",
+            "sleep 60",
+            Err((
+                Some(FailureCode::ProviderUnavailable),
+                "model invocation failed with exit code 1: the provider does not accept the model credentials",
+            )),
+        ),
+        (
+            "interrupted.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: it ended without a result",
+            )),
+        ),
+        (
+            "max-budget.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: Reached maximum budget ($0.005)",
+            )),
+        ),
+        (
+            "limited.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderLimit),
+                "model invocation failed with exit code 1: You've hit your session limit; \
+                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+            )),
+        ),
+        (
+            "limited-before.jsonl",
+            "exit 1",
+            Err((
+                Some(FailureCode::ProviderLimit),
+                "model invocation failed with exit code 1: Claude AI usage limit reached; \
+                 the limit is lifted at 2026-11-21T22:26:40.000Z",
+            )),
+        ),
+        (
+            "too-long.jsonl",
+            "exit 1",
+            Err((
+                None,
+                "model invocation failed with exit code 1: \
+                 API Error: Claude's response exceeded the 64000 output token maximum.",
+            )),
+        ),
+    ];
+    let stage = Stage::new();
+    for (stream, then, expected) in rows {
+        let script = format!("cat >/dev/null\n{}\n{then}", recorded(stream));
+        let (_, ended) = stage.perform(&script, Role::Implement).await;
+        match (ended, expected) {
+            (Ok(answer), Ok(text)) => assert_eq!(answer.text, text),
+            (Err(failure), Err((code, reason))) => {
+                assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+                let lifted = Timestamp::parse("2026-11-21T22:26:40Z");
+                let is_limit = code == Some(FailureCode::ProviderLimit);
+                assert_eq!(failure.retry_at, lifted.filter(|_| is_limit));
+            }
+            (ended, _) => panic!("{stream}, {then}: {ended:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_an_api_key_is_waited_for_although_no_moment_is_printed() {
+    let stage = Stage::new();
+    let script = format!("cat >/dev/null\n{}\nexit 1", recorded("limited-key.jsonl"));
+    let before = crate::run::Run::now();
+    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code, Some(FailureCode::ProviderLimit));
+    let waits = failure.retry_at.unwrap().since(before);
+    assert!((1790..1860).contains(&waits.as_secs()), "{waits:?}");
+    let said = "Request rejected (429) · slow down; when it is lifted is not said, next try at 2";
+    assert!(failure.reason.contains(said), "{}", failure.reason);
+}
+
+#[tokio::test]
+async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
+    let stage = Stage::new();
+    let mut agent = stage.agent(Cli::Claude, &recorded("success.jsonl"));
+    agent.pin();
+    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
+    ended.unwrap();
+    let mark = stage.folders.make("marks").unwrap().join("stolen");
+    let thief = format!("env >'{}'; {}", mark.display(), recorded("success.jsonl"));
+    stage.agent(Cli::Claude, &thief);
+    let (_, ended) = stage.play(&agent, Role::Review, CAP).await;
+    let reason = ended.unwrap_err().reason;
+    assert!(
+        reason.ends_with("claude was changed while the run was at work, and is not started"),
+        "{reason}"
+    );
+    assert!(!mark.exists());
+}
+
+#[tokio::test]
+async fn usage_is_the_results_and_is_counted_for_failures_too() {
+    let stage = Stage::new();
+    let (usage, _) = stage
+        .perform(&recorded("success.jsonl"), Role::Implement)
+        .await;
+    assert_eq!(
+        usage,
+        Usage {
+            turns: 2,
+            input_tokens: 170,
+            output_tokens: 42,
+            cost_usd: Some(0.0125)
+        }
+    );
+    let script = format!("{}; exit 1", recorded("max-turns.jsonl"));
+    let (usage, _) = stage.perform(&script, Role::Implement).await;
+    assert_eq!((usage.turns, usage.cost_usd), (4, Some(0.5)));
+    let (usage, _) = stage
+        .perform(&recorded("cut-short.jsonl"), Role::Implement)
+        .await;
+    let counted = Usage {
+        turns: 2,
+        input_tokens: 220,
+        output_tokens: 20,
+        cost_usd: None,
+    };
+    assert_eq!(usage, counted, "once a message, where there is no result");
+}
+
+#[tokio::test]
+async fn a_stream_that_never_ends_is_left_at_its_result_and_the_group_is_ended() {
+    let stage = Stage::new();
+    let mark = stage.folders.make("marks").unwrap().join("alive");
+    let script = format!(
+        "{}\n(while true; do date > '{}'; sleep 0.1; done) &\nexec sleep 600",
+        recorded("success.jsonl"),
+        mark.display()
+    );
+    let begun = Instant::now();
+    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    assert_eq!(ended.unwrap().text, "Added hello.txt.");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    std::fs::remove_file(&mark).ok();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(!mark.exists(), "something of the group is still alive");
+}
+
+#[tokio::test]
+async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
+    let stage = Stage::new();
+    let out = stage.folders.make("marks").unwrap();
+    let script = format!(
+        "env -0 > '{0}/env'; printf '%s\\n' \"$@\" > '{0}/args'; cat > '{0}/prompt'; {1}",
+        out.display(),
+        recorded("review.jsonl")
+    );
+    let (_, ended) = stage.perform(&script, Role::Review).await;
+    assert_eq!(ended.unwrap().structured.unwrap()["approved"], true);
+    let env = std::fs::read_to_string(out.join("env")).unwrap();
+    assert_eq!(
+        names(&env),
+        [
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "CLAUDE_CODE_MAX_RETRIES",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CODE_TMPDIR",
+            "CLAUDE_CONFIG_DIR",
+            "DISABLE_AUTOUPDATER",
+            "HOME",
+            "PATH",
+            "TMPDIR",
+        ]
+    );
+    let args = std::fs::read_to_string(out.join("args")).unwrap();
+    for expected in [
+        "--setting-sources\nuser\n--strict-mcp-config\n",
+        "--max-turns\n50\n",
+        "--tools\nRead,Grep,Glob\n",
+        "--model\nmodel-x\n",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(!args.contains("value of"));
+    assert_eq!(
+        std::fs::read_to_string(out.join("prompt")).unwrap(),
+        "do it"
+    );
+}
+
+#[tokio::test]
+async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsewhere() {
+    let stage = Stage::new();
+    let out = stage.folders.make("marks").unwrap();
+    let script = format!(
+        "printf '%s\\n' \"$@\" > '{}/args'; {}",
+        out.display(),
+        recorded("denied.jsonl")
+    );
+    let folder = "ai-output";
+    let (_, ended) = stage.perform(&script, Role::Plan { folder }).await;
+    assert!(ended.is_ok(), "{ended:?}");
+    let args = std::fs::read_to_string(out.join("args")).unwrap();
+    for expected in [
+        "--permission-mode\ndontAsk\n",
+        "--tools\nRead,Grep,Glob,Write\n",
+        "--allowedTools\nEdit(./ai-output/**)\n",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(!args.contains("bypassPermissions"), "{args}");
+}
+
+#[tokio::test]
+async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
+    let key = Secret::new("sk-not-a-shape-0123");
+    let console = Console::plain(Redactor::new([key.expose()]), Progress::default());
+    console.child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
+    console.child("##[set-env name=PATH]/evil");
+    let tail = console.tail();
+    assert!(!tail.contains(key.expose()), "{tail}");
+    assert!(!tail.contains('\u{1b}'));
+    assert!(!tail.contains("##["));
+}
+
+#[tokio::test]
+async fn a_missing_program_is_said() {
+    let stage = Stage::new();
+    let mut agent = stage.agent(Cli::Command, "");
+    agent.command = vec!["/nowhere/agent".into()];
+    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
+    let reason = ended.unwrap_err().reason;
+    assert!(
+        reason.starts_with("model invocation failed: /nowhere/agent cannot be read: "),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_pass_that_is_never_waited_for_has_used_what_it_used() {
+    let stage = Stage::new();
+    let cut_short = recorded("cut-short.jsonl");
+    let script = format!("cat >/dev/null\n{cut_short}\necho the last line\nsleep 60");
+    let (whole, _) = stage
+        .play(
+            &stage.agent(Cli::Claude, &format!("cat >/dev/null\n{cut_short}")),
+            Role::Implement,
+            CAP,
+        )
+        .await;
+    assert!(whole.turns > 0);
+    let agent = stage.agent(Cli::Claude, &script);
+    let pass = Pass {
+        role: Role::Implement,
+        max_turns: CAP,
+        system: "rules".into(),
+        prompt: "do it".into(),
+    };
+    let meter = Meter::default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let working = agent.perform_counted(&pass, &stage.folders, &stage.console, deadline, &meter);
+    let read = async {
+        while !stage.console.tail().contains("the last line") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        ended = working => panic!("{ended:?}"),
+        () = read => {}
+    }
+    assert_eq!(meter.total(), whole);
+}

@@ -1,0 +1,160 @@
+//! Setting a run up: its folders, its git, its agent, its pipeline.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::agent::{self, Agent, Cli};
+use super::callback::Access;
+use super::console::Console;
+use super::environment::Environment;
+use super::git::program::GitProgram;
+use super::git::{Git, Transport};
+use super::herald::Herald;
+use super::programs::trust::Trust;
+use super::progress::Progress;
+use super::run::{Failure, Folders, Found, Run};
+use super::stop::StopSignal;
+use domain::caps;
+use domain::mapping::Provider;
+use domain::report::FailureCode;
+use domain::run_config::RunConfig;
+use domain::secret::Secret;
+use pipeline::{Definition, pipeline_of};
+use vendors::http::{Client, RelayClient};
+
+/// How long before its host ends the job does a run end itself, at most, to be able to say so? The
+/// host has been counting since before the image was fetched.
+const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
+
+/// What a run speaks with.
+pub struct Setting {
+    pub client: Client,
+    pub console: Console,
+    pub progress: Progress,
+    pub herald: Herald,
+    pub secrets: Vec<Secret>,
+    pub stop: StopSignal,
+}
+
+/// Makes ready what the run works with, before anything of the repository is there.
+///
+/// # Errors
+/// What of the environment or of the image makes no run.
+pub fn prepare(
+    environment: Environment,
+    config: RunConfig,
+    setting: Setting,
+) -> Result<(Run, Definition), Failure> {
+    let custom_root = custom_root(&environment)?;
+    let definition =
+        pipeline::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
+    let folders = Folders::new(&environment.temp_root)
+        .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
+    let git = git_program(&environment)?;
+    // Certificates are read now, before any foreign code runs.
+    let host = match environment.transport {
+        Transport::Web => Some(RelayClient::new(&environment.proxies).map_err(Failure::other)?),
+        Transport::LocalFiles => None,
+    };
+    let agent = agent_of(&environment, &config.provider)?;
+    let minutes = u64::from(
+        config
+            .job_timeout_minutes
+            .unwrap_or(caps::DEFAULT_JOB_MINUTES),
+    );
+    let budget = Duration::from_secs(minutes * 60);
+    let host_deadline = Instant::now() + budget;
+    let run = Run {
+        repo: environment.repo.clone(),
+        api_url: environment.api_url.clone(),
+        base_branch: environment.base_branch.clone(),
+        run_url: environment.run_url.clone(),
+        git: Git {
+            host,
+            env: git.environment(),
+            program: Some(git),
+            dir: folders.git_dir(),
+            tree: folders.tree(),
+            url: environment.git_url(),
+            transport: environment.transport,
+        },
+        folders,
+        agent,
+        console: setting.console,
+        progress: setting.progress,
+        herald: setting.herald,
+        access: Access {
+            client: setting.client,
+            callback: config.callback.clone(),
+            owner: environment.repo.owner.clone(),
+            nonce: environment.nonce.clone(),
+            workflow_token: environment.workflow_token.clone(),
+        },
+        secrets: setting.secrets,
+        child_env: environment.child,
+        strays: environment.strays,
+        stop: setting.stop,
+        deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
+        host_deadline,
+        open_steps: Vec::new(),
+        found: Found::default(),
+        config,
+    };
+    Ok((run, definition))
+}
+
+/// The folder of the operator's own pipelines and steps. One that is named and not there would take their
+/// steps, guards among them, out of the run without a word.
+fn custom_root(environment: &Environment) -> Result<Option<&Path>, Failure> {
+    match environment.custom_root.as_deref() {
+        Some(root) if !root.is_dir() => {
+            let reason = format!(
+                "the variable AGENT_IMPLEMENT_CUSTOM_ROOT names {}, which is not a folder of this image: \
+                 correct it, or unset it to run the built-in pipelines",
+                root.display()
+            );
+            Err(Failure::new(FailureCode::SetupFailed, reason))
+        }
+        root => Ok(root),
+    }
+}
+
+/// Git, found before anything of the repository runs: later its user may have put another in its place.
+fn git_program(environment: &Environment) -> Result<GitProgram, Failure> {
+    let folders = [
+        Some(environment.temp_root.clone()),
+        environment.home.clone(),
+    ];
+    let trust = Trust::of_process(folders.into_iter().flatten());
+    GitProgram::find(&environment.child, &trust)
+        .map_err(|error| Failure::new(FailureCode::SetupFailed, error))
+}
+
+/// The agent that the environment asks for; the repository's own settings are not known yet.
+fn agent_of(environment: &Environment, provider: &Provider) -> Result<Agent, Failure> {
+    let (keys, cloud_region) = match provider {
+        Provider::Direct => (&environment.direct_keys, None),
+        Provider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
+    };
+    let cli = match environment.agent.as_deref() {
+        Some("command") => Cli::Command,
+        Some(name) => Cli::named(name).map_err(|unknown| {
+            let reason = format!("the variable AGENT_IMPLEMENT_AGENT: {unknown}, command");
+            Failure::new(FailureCode::SetupFailed, reason)
+        })?,
+        None if environment.agent_command.is_empty() => Cli::Claude,
+        None => Cli::Command,
+    };
+    Ok(Agent {
+        cli,
+        command: environment.agent_command.clone(),
+        env: environment.child.clone(),
+        keys: keys.clone(),
+        program: None,
+        cloud_region,
+        model: None,
+        retries: agent::RETRIES,
+    })
+}

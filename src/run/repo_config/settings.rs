@@ -1,0 +1,193 @@
+//! `.agent-implement/config.yml`: how runs are made in this repository. (spec: *Limits*)
+
+use serde::Deserialize;
+
+use super::check::{self, Kind, Known};
+use domain::reviewers::{ReviewInputs, Reviewers};
+use domain::sensitive::AllowList;
+
+/// Where it stands, from the repository's root.
+pub const FILE: &str = ".agent-implement/config.yml";
+
+/// What can be set in it.
+pub const KNOWN: &[Known] = &[
+    ("agent", Kind::Text),
+    ("packageManager", Kind::Text),
+    (
+        "models",
+        Kind::Table(&[
+            ("implement", Kind::Text),
+            ("review", Kind::Text),
+            ("plan", Kind::Text),
+        ]),
+    ),
+    ("guard", Kind::Table(&[("allow", Kind::TextList)])),
+    ("reviewProviders", Kind::TextList),
+    ("reviewCheckNames", Kind::TextList),
+    ("reviewWaitPollMs", Kind::Whole),
+    ("reviewWaitTimeoutMs", Kind::Whole),
+];
+
+/// A repository's settings; every one has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// The name of the agent that is to work here.
+    pub agent: Option<String>,
+    /// The package manager to install with; none means the one that the lock file names.
+    pub package_manager: Option<String>,
+    pub models: Models,
+    pub reviewers: Reviewers,
+    /// Files that the guard lets pass.
+    pub guard: GuardSettings,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct GuardSettings {
+    /// Globs over paths from the root.
+    pub allow: Vec<String>,
+}
+
+/// The model of each kind of pass, where it is not the one of the file of guidance.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct Models {
+    pub implement: Option<String>,
+    pub review: Option<String>,
+    pub plan: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct File {
+    agent: Option<String>,
+    guard: GuardSettings,
+    package_manager: Option<String>,
+    models: Models,
+    #[serde(flatten)]
+    review: ReviewInputs,
+}
+
+impl Settings {
+    /// Reads the file's text. What is not known in it has no effect: a newer version may know it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| {
+            check::wrong_value(text, KNOWN).unwrap_or_else(|| error.to_string())
+        })?;
+        let file = file.unwrap_or_default();
+        AllowList::compile(&file.guard.allow).map_err(|error| error.to_string())?;
+        Ok(Self {
+            agent: file.agent,
+            guard: file.guard,
+            package_manager: file.package_manager,
+            models: file.models,
+            reviewers: Reviewers::default().with(&file.review),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use domain::reviewers::NamedCheck;
+
+    #[test]
+    fn the_template_says_what_can_be_set() {
+        let template = include_str!("../../../templates/config.yml");
+        assert_eq!(Settings::parse(template), Ok(Settings::default()));
+        let keys = template
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .filter(|line| line.starts_with(char::is_alphabetic) && line.contains(": ["))
+            .filter(|line| line.ends_with(']'));
+        let set: Vec<&str> = keys.collect();
+        let settings = Settings::parse(&set.join("\n")).unwrap();
+        // Every key of it, whatever its form.
+        let keys = template
+            .lines()
+            .filter_map(|line| line.strip_prefix("# ")?.split_once(':'))
+            .filter(|(key, _)| key.chars().all(char::is_alphanumeric))
+            .filter(|(key, _)| !key.contains(' ') && *key != "implement");
+        for (key, _) in keys {
+            assert!(KNOWN.iter().any(|(known, _)| *known == key), "{key}");
+        }
+        assert!(settings.reviewers.claude_code_review, "{set:?}");
+        assert_eq!(settings.reviewers.checks.len(), 2, "{set:?}");
+    }
+
+    #[test]
+    fn every_setting_has_a_default() {
+        for nothing in ["", "\n# later\n", "{}", "somethingNew: 1"] {
+            assert_eq!(
+                Settings::parse(nothing),
+                Ok(Settings::default()),
+                "{nothing:?}"
+            );
+        }
+        let waits = Reviewers::default();
+        assert_eq!(
+            (waits.poll.as_millis(), waits.timeout.as_millis()),
+            (5_000, 300_000)
+        );
+        assert!(waits.is_empty());
+    }
+
+    #[test]
+    fn settings_are_read_and_unknown_reviewers_left_out() {
+        let text = "agent: codex\nguard: {allow: ['docs/**']}\npackageManager: pnpm\nmodels: {implement: big, review: small}\n\
+                    reviewProviders: [github-claude-code-review, somebody]\nreviewCheckNames: [lint]\n\
+                    reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 9000\n";
+        let settings = Settings::parse(text).unwrap();
+        assert_eq!(settings.agent.as_deref(), Some("codex"));
+        assert_eq!(settings.guard.allow, ["docs/**"]);
+        assert_eq!(settings.package_manager.as_deref(), Some("pnpm"));
+        assert_eq!(settings.models.implement.as_deref(), Some("big"));
+        let reviewers = Reviewers {
+            claude_code_review: true,
+            checks: vec![NamedCheck::parse("lint")],
+            poll: Duration::from_millis(200),
+            timeout: Duration::from_secs(9),
+        };
+        assert_eq!(settings.reviewers, reviewers);
+        let inputs = ReviewInputs {
+            review_providers: Some(vec!["somebody".into()]),
+            ..ReviewInputs::default()
+        };
+        let without = reviewers.with(&inputs);
+        assert!(!without.claude_code_review);
+        assert_eq!(without.checks, reviewers.checks);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        for broken in [
+            "reviewCheckNames: lint",
+            "reviewWaitPollMs: soon",
+            "models: [",
+            "agent: [claude]",
+            "guard: {allow: ['a[']}",
+        ] {
+            assert!(Settings::parse(broken).is_err(), "{broken}");
+        }
+        let soon = Settings::parse("reviewWaitPollMs: soon").unwrap_err();
+        assert_eq!(
+            soon,
+            "reviewWaitPollMs must be a whole number, not \"soon\""
+        );
+    }
+
+    #[test]
+    fn every_setting_that_is_read_is_known() {
+        let text = "agent: a\npackageManager: b\nmodels: {implement: c, review: d, plan: e}\n\
+                    guard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
+                    reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 2\n";
+        assert_eq!(check::unknown(FILE, text, KNOWN), [""; 0]);
+        let known = text.lines().filter_map(|line| line.split_once(':'));
+        assert_eq!(known.count(), KNOWN.len());
+    }
+}

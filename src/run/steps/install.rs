@@ -1,0 +1,157 @@
+//! Installs what the project depends on, with the package manager its lock file names.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::own_script;
+use crate::run::{Failure, Run, StepOutcome};
+use domain::report::FailureCode;
+
+/// How long may installing take?
+const TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// Package managers by name: the file in the root of a project that tells of each, and the command
+/// that installs exactly what it locks. The first of each family counts.
+#[rustfmt::skip]
+const MANAGERS: [(&str, &str, Family, &str); 16] = [
+    ("pnpm", "pnpm-lock.yaml", Family::Node, "pnpm install --frozen-lockfile"),
+    ("yarn", "yarn.lock", Family::Node, "yarn install --frozen-lockfile"),
+    ("bun", "bun.lock", Family::Node, "bun install --frozen-lockfile"),
+    ("bun", "bun.lockb", Family::Node, "bun install --frozen-lockfile"),
+    ("npm", "package-lock.json", Family::Node, "npm ci --no-audit --no-fund"),
+    ("npm", "npm-shrinkwrap.json", Family::Node, "npm ci --no-audit --no-fund"),
+    ("cargo", "Cargo.lock", Family::Rust, "cargo fetch --locked"),
+    ("go", "go.sum", Family::Go, "go mod download"),
+    ("uv", "uv.lock", Family::Python, "uv sync --locked"),
+    ("poetry", "poetry.lock", Family::Python, "poetry install --no-interaction"),
+    ("pip", "requirements.txt", Family::Python, "python3 -m venv .venv && .venv/bin/pip install --requirement requirements.txt"),
+    ("bundler", "Gemfile.lock", Family::Ruby, "bundle install"),
+    ("maven", "pom.xml", Family::Java, "mvn --batch-mode --quiet dependency:go-offline"),
+    ("gradle", "gradlew", Family::Java, "./gradlew --no-daemon --quiet dependencies"),
+    ("gradle", "build.gradle", Family::Java, "gradle --no-daemon --quiet dependencies"),
+    ("gradle", "build.gradle.kts", Family::Java, "gradle --no-daemon --quiet dependencies"),
+];
+
+/// The manager of a project that is not to be installed.
+const NONE: &str = "none";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Node,
+    Rust,
+    Go,
+    Python,
+    Ruby,
+    Java,
+}
+
+pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    let tree = run.folders.tree();
+    let commands = match run.found.repo_config.settings.package_manager.as_deref() {
+        None => commands(&tree),
+        Some(NONE) => {
+            return Ok(StepOutcome::Skipped("the settings name no package manager"));
+        }
+        Some(name) => vec![chosen(&tree, name)?],
+    };
+    if commands.is_empty() {
+        return Ok(StepOutcome::Skipped("no lock file was found"));
+    }
+    for command in &commands {
+        run.console.say(&format!("installing: {command}"));
+        own_script(
+            run,
+            &format!("install: {command}"),
+            command,
+            run.within(TIMEOUT),
+        )
+        .await
+        .map_err(|reason| Failure::new(FailureCode::InstallFailed, reason))?;
+    }
+    Ok(StepOutcome::Passed(json!({ "commands": commands })))
+}
+
+/// The command of the manager that the settings name, whatever else the project holds.
+fn chosen(tree: &Path, name: &str) -> Result<&'static str, Failure> {
+    let mut named = MANAGERS.iter().filter(|(known, ..)| *known == name);
+    let first = named.clone().next();
+    let present = named.find(|(_, file, ..)| tree.join(file).is_file());
+    present
+        .or(first)
+        .map(|(.., command)| *command)
+        .ok_or_else(|| {
+            let mut names = MANAGERS.map(|(name, ..)| name).to_vec();
+            names.dedup();
+            let reason = format!(
+                "packageManager is {name}; known are {}, and {NONE}",
+                names.join(", ")
+            );
+            Failure::new(FailureCode::InstallFailed, reason)
+        })
+}
+
+/// One command for each family of languages that the project uses.
+fn commands(tree: &Path) -> Vec<&'static str> {
+    let mut families = Vec::new();
+    let mut commands = Vec::new();
+    for (_, file, family, command) in MANAGERS {
+        if tree.join(file).is_file() && !families.contains(&family) {
+            families.push(family);
+            commands.push(command);
+        }
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_file_names_the_manager() {
+        let rows: [(&[&str], &[&str]); 5] = [
+            (&[], &[]),
+            (&["package.json"], &[]),
+            (&["package-lock.json"], &["npm ci --no-audit --no-fund"]),
+            (
+                &["package-lock.json", "pnpm-lock.yaml"],
+                &["pnpm install --frozen-lockfile"],
+            ),
+            (
+                &["Cargo.lock", "yarn.lock"],
+                &["yarn install --frozen-lockfile", "cargo fetch --locked"],
+            ),
+        ];
+        for (files, expected) in rows {
+            let tree = tempfile::tempdir().unwrap();
+            for file in files {
+                std::fs::write(tree.path().join(file), "").unwrap();
+            }
+            assert_eq!(commands(tree.path()), expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn the_settings_choose_among_what_is_there() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::write(tree.path().join("yarn.lock"), "").unwrap();
+        std::fs::write(tree.path().join("build.gradle"), "").unwrap();
+        let rows = [
+            ("npm", "npm ci --no-audit --no-fund"),
+            ("gradle", "gradle --no-daemon --quiet dependencies"),
+        ];
+        for (name, command) in rows {
+            assert_eq!(chosen(tree.path(), name).unwrap(), command);
+        }
+        let unknown = chosen(tree.path(), "apt").unwrap_err();
+        assert_eq!(unknown.code, Some(FailureCode::InstallFailed));
+        assert!(
+            unknown
+                .reason
+                .contains("known are pnpm, yarn, bun, npm, cargo"),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! Planning: the agent reads and writes comments for the ticket into files; what it wrote is taken.
+//!
+//! The tree is hostile here as well: the repository may hold links where the comments go. The folder
+//! is made afresh before the agent starts, and only plain files of it are read after. Nothing of a
+//! plan is ever committed: a planning run has no push and is given no right to.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::ask;
+use crate::agent::{Pass, Role};
+use crate::git::import::AI_OUTPUT;
+use crate::prompts;
+use crate::run::{Failure, Run, StepOutcome};
+use domain::caps;
+use domain::report::FailureCode;
+
+/// Where the agent puts its comments, from the work tree's root.
+pub const FOLDER: &str = "ai-output/comments";
+
+pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    run.settle().await?;
+    let root = run.folders.tree();
+    make_afresh(&root)
+        .map_err(|error| Failure::other(format!("making the folder {FOLDER}: {error}")))?;
+    let pass = Pass {
+        role: Role::Plan { folder: AI_OUTPUT },
+        max_turns: run.config.max_turns.unwrap_or(caps::DEFAULT_MAX_TURNS),
+        system: prompts::system(run),
+        prompt: prompts::plan(run),
+    };
+    let answer = ask(run, &pass).await?;
+    run.settle().await?;
+    let written = written(&root.join(FOLDER))
+        .map_err(|error| Failure::other(format!("reading the plan: {error}")))?;
+    let surplus = written.len().saturating_sub(caps::MAX_RUN_COMMENTS);
+    if surplus > 0 {
+        run.console.say(&format!(
+            "{surplus} comment(s) are left out: at most {} are posted",
+            caps::MAX_RUN_COMMENTS
+        ));
+    }
+    let said = answer.text.trim();
+    run.found.comments = match (written.is_empty(), said.is_empty()) {
+        (false, _) => written.into_iter().take(caps::MAX_RUN_COMMENTS).collect(),
+        (true, false) => vec![said.to_owned()],
+        (true, true) => return Err(Failure::new(FailureCode::NoChanges, "the plan is empty")),
+    };
+    Ok(StepOutcome::Passed(json!({
+        "comments": run.found.comments.len(),
+        "leftOut": surplus,
+        "usage": run.progress.meter().total(),
+    })))
+}
+
+/// An empty folder where the comments go, whatever the repository has there.
+fn make_afresh(root: &Path) -> std::io::Result<()> {
+    let output = root.join(AI_OUTPUT);
+    match output.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(&output)?,
+        Ok(_) => fs::remove_file(&output)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    fs::create_dir_all(root.join(FOLDER))
+}
+
+/// The comments in the order of their files' names; without those that say nothing.
+fn written(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_comment = entry
+            .path()
+            .extension()
+            .is_some_and(|ending| ending == "md");
+        // The type of the entry itself: a link is none.
+        if is_comment && entry.file_type()?.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    let mut comments = Vec::new();
+    for file in files {
+        let mut bytes = Vec::new();
+        // One byte more than is kept shows that something is missing.
+        let most = caps::MAX_COMMENT_BYTES as u64 + 1;
+        fs::File::open(&file)?.take(most).read_to_end(&mut bytes)?;
+        let comment = String::from_utf8_lossy(&bytes).trim().to_owned();
+        if !comment.is_empty() {
+            comments.push(comment);
+        }
+    }
+    Ok(comments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_plain_files_in_the_order_of_their_names() {
+        let root = tempfile::tempdir().unwrap();
+        let secret = root.path().join("secret");
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("kept"), "the secret").unwrap();
+        std::os::unix::fs::symlink(&secret, root.path().join(AI_OUTPUT)).unwrap();
+        make_afresh(root.path()).unwrap();
+        assert!(secret.join("kept").exists(), "a link is not followed");
+
+        let folder = root.path().join(FOLDER);
+        for (name, text) in [
+            ("10-last.md", "last"),
+            ("01-first.md", "\n# first\n"),
+            ("02-empty.md", " \n"),
+            ("03-next.md", "next"),
+            ("notes.txt", "not a comment"),
+        ] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        fs::create_dir(folder.join("04-folder.md")).unwrap();
+        std::os::unix::fs::symlink(secret.join("kept"), folder.join("05-link.md")).unwrap();
+        assert_eq!(written(&folder).unwrap(), ["# first", "next", "last"]);
+
+        fs::write(folder.join("20-long.md"), "x".repeat(1 << 20)).unwrap();
+        let comments = written(&folder).unwrap();
+        assert_eq!(comments[3].len(), caps::MAX_COMMENT_BYTES + 1);
+    }
+}

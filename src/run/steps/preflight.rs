@@ -1,0 +1,146 @@
+//! Runs the project's own checks, as found. They never block: what they say goes into the pull
+//! request, where people and CI judge it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::words;
+use crate::child::ChildError;
+use crate::run::{Check, CheckEnd, Failure, Run, StepOutcome};
+
+/// How long may one check take, and all of them?
+const ONE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+const ALL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// What a spent run still needs to push its work.
+const RESERVE: Duration = Duration::from_secs(2 * 60);
+
+/// Scripts of `package.json` that check and change nothing.
+const NODE_SCRIPTS: [&str; 5] = ["typecheck", "type-check", "check", "lint", "test"];
+
+/// What `npm init` puts in the place of a test.
+const NO_TEST: &str = "no test specified";
+
+pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+    let checks = checks(&run.folders.tree());
+    if checks.is_empty() {
+        return Ok(StepOutcome::Skipped(
+            "no checks of this repository were found",
+        ));
+    }
+    let last = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
+    let all = last.min(Instant::now() + ALL_TIMEOUT);
+    for line in checks {
+        run.console.say(&format!("checking: {line}"));
+        let deadline = all.min(Instant::now() + ONE_TIMEOUT);
+        let ended = match run.script(&words(&line), deadline).await {
+            Ok(exit) if exit.success() => CheckEnd::Passed,
+            Ok(_) => CheckEnd::Failed,
+            Err(ChildError::Start { .. }) => CheckEnd::Unavailable,
+            Err(_) => CheckEnd::TimedOut,
+        };
+        run.console.say(&format!("{line}: {ended:?}"));
+        run.found.checks.push(Check { name: line, ended });
+    }
+    let outputs: Vec<Value> = run
+        .found
+        .checks
+        .iter()
+        .map(|check| json!({ "name": check.name, "ended": format!("{:?}", check.ended) }))
+        .collect();
+    Ok(StepOutcome::Passed(json!({ "checks": outputs })))
+}
+
+/// Command lines that check this project.
+fn checks(tree: &Path) -> Vec<String> {
+    let has = |file: &str| tree.join(file).is_file();
+    if has("tests/run.sh") {
+        return vec!["bash tests/run.sh".to_owned()];
+    }
+    let mut checks = node_checks(tree);
+    if has("Cargo.toml") {
+        checks.push("cargo test --quiet".to_owned());
+    }
+    if has("go.mod") {
+        checks.extend(["go vet ./...", "go test ./..."].map(str::to_owned));
+    }
+    if has("pytest.ini") || has("conftest.py") || has("tests/conftest.py") {
+        let python = if has(".venv/bin/python") {
+            ".venv/bin/python"
+        } else {
+            "python3"
+        };
+        checks.push(format!("{python} -m pytest -q"));
+    }
+    if checks.is_empty() && makefile_tests(tree) {
+        checks.push("make test".to_owned());
+    }
+    checks
+}
+
+fn node_checks(tree: &Path) -> Vec<String> {
+    let package: Value = std::fs::read_to_string(tree.join("package.json"))
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let manager = [
+        ("pnpm-lock.yaml", "pnpm"),
+        ("yarn.lock", "yarn"),
+        ("bun.lock", "bun"),
+        ("bun.lockb", "bun"),
+    ]
+    .into_iter()
+    .find(|(file, _)| tree.join(file).is_file())
+    .map_or("npm", |(_, manager)| manager);
+    NODE_SCRIPTS
+        .iter()
+        .filter(|name| {
+            package["scripts"][**name]
+                .as_str()
+                .is_some_and(|script| !script.contains(NO_TEST))
+        })
+        .map(|name| format!("{manager} run {name}"))
+        .collect()
+}
+
+fn makefile_tests(tree: &Path) -> bool {
+    ["Makefile", "makefile", "GNUmakefile"].iter().any(|file| {
+        std::fs::read_to_string(tree.join(file))
+            .is_ok_and(|text| text.lines().any(|line| line.starts_with("test:")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_projects_checks_are_found() {
+        let package = r#"{"scripts":{"lint":"eslint .","test":"echo \"Error: no test specified\" && exit 1","build":"x"}}"#;
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+        let rows: [Row<'_>; 5] = [
+            (&[], &[]),
+            (&[("package.json", package)], &["npm run lint"]),
+            (
+                &[
+                    ("package.json", package),
+                    ("yarn.lock", ""),
+                    ("Cargo.toml", ""),
+                ],
+                &["yarn run lint", "cargo test --quiet"],
+            ),
+            (&[("Makefile", "all:\ntest: all\n\tx\n")], &["make test"]),
+            (&[("Makefile", "tested:\n")], &[]),
+        ];
+        for (files, expected) in rows {
+            let tree = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                std::fs::write(tree.path().join(file), text).unwrap();
+            }
+            assert_eq!(checks(tree.path()), expected, "{files:?}");
+        }
+    }
+}

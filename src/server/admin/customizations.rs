@@ -1,0 +1,56 @@
+//! `/api/customizations`: the operator's own files.
+
+use serde::Serialize;
+use serde_json::json;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::parts::{ApiResult, Routes, off_thread, ok, one_of, only, signed_in, with};
+use domain::time::Timestamp;
+use engine::app::App;
+use pipeline::{Category, Customization, Status};
+
+/// Routes of `/api/customizations`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "customizations").boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        only(&all, [Method::GET]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let root = app.config.custom_dir.clone();
+    let shown = root.display().to_string();
+    let found = off_thread(&shown, move || pipeline::survey(&root)).await?;
+    let views: Vec<CustomizationView> = found.into_iter().map(Into::into).collect();
+    Ok(ok(&json!({"root": shown, "customizations": views})))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomizationView {
+    path: String,
+    category: Category,
+    status: Option<Status>,
+    upstream_path: Option<String>,
+    size: u64,
+    modified_at: Timestamp,
+}
+
+impl From<Customization> for CustomizationView {
+    fn from(found: Customization) -> Self {
+        Self {
+            path: found.path,
+            category: found.category,
+            status: found.status,
+            upstream_path: found.upstream,
+            size: found.size,
+            modified_at: found.modified_at,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `/api/issues`: every flagged issue as the last poll saw it, and what was decided about it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use domain::decision::Decision;
+use domain::ids::{IssueId, IssueKey, TeamKey};
+use domain::issue::{Phase, Progress, System};
+use domain::mapping::Mapping;
+use domain::stage::Stage;
+use domain::time::Timestamp;
+use engine::app::{App, Sighted};
+use store::mappings;
+
+use super::sight::{Sight, look};
+
+/// Routes of `/api/issues`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "issues").boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        only(&all, [Method::GET]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let sight = look(&app)?;
+    let in_progress = app.sightings.in_progress();
+    // There may be thousands: they are written where nobody waits for the thread.
+    let written = app.store.read_long(move |tx| {
+        let mappings = mappings::all(tx)?;
+        Ok(ok(&IssuesView::of(&sight, &mappings, in_progress)))
+    });
+    Ok(written.await?)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IssuesView<'a> {
+    issues: Vec<IssueView<'a>>,
+    in_progress_counts_by_team: BTreeMap<TeamKey, u32>,
+    /// Mappings whose issues the last poll could not read.
+    stale: Vec<TeamKey>,
+    /// How old what is shown of them is; null when they were never seen.
+    stale_since: BTreeMap<TeamKey, Option<Timestamp>>,
+}
+
+impl<'a> IssuesView<'a> {
+    fn of(sight: &'a Sight, mappings: &[Mapping], in_progress: BTreeMap<TeamKey, u32>) -> Self {
+        let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
+            .iter()
+            .filter_map(|mapping| {
+                let of_system = sight.stale_since.get(&mapping.system());
+                let since = of_system.or_else(|| sight.unread_since.get(&mapping.team_key))?;
+                Some((mapping.team_key.clone(), *since))
+            })
+            .collect();
+        let planning: HashSet<&TeamKey> = mappings
+            .iter()
+            .filter(|mapping| mapping.planning_enabled)
+            .map(|mapping| &mapping.team_key)
+            .collect();
+        let view = |sighted| IssueView::of(sighted, planning.contains(&sighted.issue.team));
+        Self {
+            issues: sight.sighted().map(view).collect(),
+            in_progress_counts_by_team: in_progress,
+            stale: stale.keys().cloned().collect(),
+            stale_since: stale,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IssueView<'a> {
+    id: &'a IssueId,
+    identifier: &'a IssueKey,
+    title: &'a str,
+    url: &'a str,
+    team_key: &'a TeamKey,
+    state_name: &'a str,
+    state: Progress,
+    /// Whether it asks for a run and no open issue stands in its way.
+    ready: bool,
+    planning_pending: bool,
+    /// The label or the field value that shows its stage.
+    marker: Option<&'static str>,
+    decision: &'a Decision,
+}
+
+impl<'a> IssueView<'a> {
+    fn of(sighted: &'a Sighted, planning: bool) -> Self {
+        let Sighted { issue, decision } = sighted;
+        let needs = issue.stage.phase_needed(planning);
+        Self {
+            id: &issue.issue.id,
+            identifier: &issue.issue.key,
+            title: &issue.issue.title,
+            url: &issue.issue.url,
+            team_key: &issue.team,
+            state_name: &issue.state_name,
+            state: issue.progress,
+            ready: needs.is_some() && issue.open_blockers.is_empty(),
+            planning_pending: needs == Some(Phase::Planning),
+            marker: marker(issue.issue.system, issue.stage),
+            decision,
+        }
+    }
+}
+
+fn marker(system: System, stage: Stage) -> Option<&'static str> {
+    match system {
+        System::A => stage.label(),
+        System::B => Some(stage.status()),
+    }
+}

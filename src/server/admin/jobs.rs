@@ -1,0 +1,228 @@
+//! `/api/jobs/:id`: one run, and its work that could not be pushed.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::error::AdminFault;
+use crate::parts::{
+    ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, operator, signed_in, with,
+};
+use domain::audit::{Action, Actor};
+use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
+use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
+use domain::report::{FailureCode, Usage};
+use domain::time::Timestamp;
+use engine::app::App;
+use store::{Rows, StoreResult, audit, jobs, patches};
+
+/// Routes of `/api/jobs`.
+pub fn routes(app: &App) -> Routes {
+    let each = path!("api" / "jobs" / Segment).boxed();
+    let patch = path!("api" / "jobs" / Segment / "patch").boxed();
+    let get = signed_in(app, Method::GET);
+    one_of([
+        each.clone()
+            .and(get.clone())
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        patch
+            .clone()
+            .and(get)
+            .and(operator(app))
+            .and(with(app))
+            .then(download_patch)
+            .boxed(),
+        only(&any_of(&each), [Method::GET]),
+        only(&any_of(&patch), [Method::GET]),
+    ])
+}
+
+async fn show(Segment(id): Segment, app: App) -> ApiResult {
+    let (job, group) = app
+        .store
+        .read(|tx| find(tx, &JobId::new(id)))?
+        .ok_or(AdminFault::JobNotFound)?;
+    Ok(ok(&JobView::of(&job, group)))
+}
+
+/// A job as it is shown; None when there is none.
+pub(crate) fn look(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Value>> {
+    let found = find(tx, id)?;
+    Ok(found.map(|(job, group)| json!(JobView::of(&job, group))))
+}
+
+async fn download_patch(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
+    let id = JobId::new(id);
+    let found = app.store.read(|tx| {
+        let job = jobs::get(tx, &id)?;
+        Ok(job.map(|job| (job.issue.key, patches::get(tx, &id))))
+    });
+    let (issue, patch) = found?.ok_or(AdminFault::JobNotFound)?;
+    let patch = patch?.ok_or(AdminFault::NoPatch)?;
+    // It is work that nobody has reviewed: whoever takes it is noted before they have it.
+    let deed = by.did(Action::PatchRead, &id).told(issue);
+    let now = app.now();
+    let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
+    noted.await?;
+    Ok(attachment("work.patch", patch))
+}
+
+/// A job and its group.
+pub(super) fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {
+    let Some(job) = jobs::get(tx, id)? else {
+        return Ok(None);
+    };
+    let group = Group::of(tx, &job)?;
+    Ok(Some((job, group)))
+}
+
+/// How the planning and the implementation of one issue stand, by their latest jobs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Group {
+    planning: Option<&'static str>,
+    implementation: Option<&'static str>,
+}
+
+impl Group {
+    fn of(tx: &impl Rows, job: &Job) -> StoreResult<Self> {
+        let mut groups = HashMap::new();
+        Self::of_issue(tx, &job.issue.id, &mut groups)?;
+        Ok(groups.remove(&job.group).unwrap_or_default())
+    }
+
+    /// Every group of an issue, by its id.
+    pub(super) fn of_issue(
+        tx: &impl Rows,
+        issue: &IssueId,
+        groups: &mut HashMap<JobId, Self>,
+    ) -> StoreResult<()> {
+        let jobs = jobs::of_issue(tx, issue)?.into_iter();
+        for job in jobs.filter(|job| !job.shadow) {
+            let status = Some(job.state.status());
+            let group = groups.entry(job.group).or_default();
+            match job.kind {
+                JobKind::Planning => group.planning = status,
+                JobKind::Implementation => group.implementation = status,
+                JobKind::GapFill | JobKind::FollowUp => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job on the wire. It holds no token and nothing a token could be made of.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct JobView<'a> {
+    id: &'a JobId,
+    dispatch_id: &'a JobId,
+    group_id: &'a JobId,
+    kind: JobKind,
+    issue_id: &'a IssueId,
+    issue_identifier: &'a IssueKey,
+    issue_title: &'a str,
+    issue_url: &'a str,
+    team_key: &'a TeamKey,
+    repo: String,
+    runner: RunnerKind,
+    shadow: bool,
+    session_image: Option<&'a str>,
+    status: &'static str,
+    timeout_reason: Option<TimeoutReason>,
+    conclusion: Option<&'a str>,
+    failure_code: Option<FailureCode>,
+    failure_reason: Option<String>,
+    dispatch_number: u32,
+    planning_status: Option<&'static str>,
+    implementation_status: Option<&'static str>,
+    branch: Option<&'a str>,
+    pr_url: Option<&'a str>,
+    pr_number: Option<u64>,
+    run_id: Option<String>,
+    run_url: Option<&'a str>,
+    machine_id: Option<&'a str>,
+    reserved_at: Timestamp,
+    dispatched_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    usage: Option<Usage>,
+    report: bool,
+}
+
+/// Why a job ended badly.
+type Failure = (Option<FailureCode>, Option<String>);
+
+fn failure(state: &JobState) -> Failure {
+    match state {
+        JobState::Failed { code, reason } => (*code, Some(reason.clone())),
+        JobState::ReviewFailed { unresolved } => (
+            Some(FailureCode::ReviewUnapproved),
+            Some(unresolved.join("\n")).filter(|lines| !lines.is_empty()),
+        ),
+        JobState::Unknown
+        | JobState::Dispatched
+        | JobState::Running
+        | JobState::Completed
+        | JobState::TimedOut { .. } => (None, None),
+    }
+}
+
+impl<'a> JobView<'a> {
+    pub(super) fn of(job: &'a Job, group: Group) -> Self {
+        let (failure_code, failure_reason) = failure(&job.state);
+        let (run_id, run_url, machine_id) = match &job.run {
+            Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), some(url), None),
+            Some(RunHandle::Machine { id, .. } | RunHandle::Container { id }) => {
+                (None, None, some(id))
+            }
+            None => (None, None, None),
+        };
+        Self {
+            id: &job.id,
+            dispatch_id: &job.id,
+            group_id: &job.group,
+            kind: job.kind,
+            issue_id: &job.issue.id,
+            issue_identifier: &job.issue.key,
+            issue_title: &job.issue.title,
+            issue_url: &job.issue.url,
+            team_key: &job.team,
+            repo: job.repo.to_string(),
+            runner: job.runner,
+            shadow: job.shadow,
+            session_image: job.session_image.as_deref(),
+            status: job.state.status(),
+            timeout_reason: match job.state {
+                JobState::TimedOut { reason } => Some(reason),
+                _ => None,
+            },
+            conclusion: job.conclusion.as_deref(),
+            failure_code,
+            failure_reason,
+            dispatch_number: job.dispatch_number,
+            planning_status: group.planning,
+            implementation_status: group.implementation,
+            branch: some(&job.branch),
+            pr_url: job.pull.as_ref().map(|pull| pull.url.as_str()),
+            pr_number: job.pull.as_ref().map(|pull| pull.number),
+            run_id,
+            run_url,
+            machine_id,
+            reserved_at: job.reserved_at,
+            dispatched_at: job.dispatched_at,
+            started_at: job.started_at,
+            finished_at: job.finished_at,
+            usage: job.usage,
+            report: job.reported,
+        }
+    }
+}
+
+fn some(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}

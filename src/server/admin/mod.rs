@@ -1,0 +1,82 @@
+//! The admin API: one file a resource, named as its path.
+//!
+//! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
+
+mod audit;
+mod auth;
+mod blockers;
+mod config_status;
+mod customizations;
+mod dedup;
+mod issues;
+pub(super) mod jobs;
+mod log;
+mod mappings;
+mod outbox;
+mod paging;
+mod parked;
+mod pipelines_steps;
+mod poll;
+mod pulls;
+mod reaper;
+mod runner_mode;
+mod secrets;
+mod sessions;
+mod settings;
+mod sight;
+mod steps;
+mod sync_workflows;
+mod template_status;
+mod throttle;
+mod ticketing_b;
+mod usage;
+pub(super) mod why;
+
+use warp::Filter;
+use warp::http::Method;
+
+use super::parts::{ApiResult, Routes, one_of};
+use engine::app::App;
+use store::crash::CrashPoint;
+
+/// Every admin route.
+pub fn routes(app: &App) -> Routes {
+    let all = one_of([
+        auth::routes(app),
+        audit::routes(app),
+        mappings::routes(app),
+        sync_workflows::routes(app),
+        log::routes(app),
+        jobs::routes(app),
+        steps::routes(app),
+        issues::routes(app),
+        blockers::routes(app),
+        usage::routes(app),
+        why::routes(app),
+        parked::routes(app),
+        dedup::routes(app),
+        outbox::routes(app),
+        poll::routes(app),
+        pulls::routes(app),
+        ticketing_b::routes(app),
+        config_status::routes(app),
+        runner_mode::routes(app),
+        secrets::routes(app),
+        settings::routes(app),
+        sessions::routes(app),
+        reaper::routes(app),
+        customizations::routes(app),
+        pipelines_steps::routes(app),
+        template_status::routes(app),
+    ]);
+    let crash = app.crash.clone();
+    warp::method()
+        .and(all)
+        .map(move |method: Method, answer: ApiResult| {
+            if method != Method::GET && answer.is_ok() {
+                crash.reach(CrashPoint::AdminStored);
+            }
+            answer
+        })
+        .boxed()
+}

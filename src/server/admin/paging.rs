@@ -1,0 +1,31 @@
+//! Pages of lists, as queries ask for them.
+
+use std::collections::BTreeMap;
+
+use crate::error::AdminFault;
+
+/// The parameters of a query.
+pub(super) type Query = BTreeMap<String, String>;
+
+/// Maximum length of a page.
+pub(super) const MAX_LIMIT: usize = 500;
+
+/// Reads `limit`. A number that is none is refused, since a client that reads page by page relies on it.
+///
+/// # Errors
+/// When it is given and not a whole number up to [`MAX_LIMIT`].
+pub(super) fn limit(query: &Query, otherwise: usize) -> Result<usize, AdminFault> {
+    let Some(given) = query.get("limit") else {
+        return Ok(otherwise);
+    };
+    given
+        .parse()
+        .ok()
+        .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+        .ok_or_else(|| rule("limit must be a whole number from 1 to 500"))
+}
+
+/// A rule that a query breaks.
+pub(super) fn rule(rule: &str) -> AdminFault {
+    AdminFault::Invalid(rule.to_owned())
+}

@@ -1,0 +1,218 @@
+//! `/api/global-secrets` and `/api/mappings/:teamKey/secrets`: what sessions get in their
+//! environment. Values go in and never come out. (spec: *Secret scoping rules*)
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Value, json};
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::error::{AdminFault, ApiError};
+use crate::parts::{
+    ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
+    with,
+};
+use domain::audit::{Action, Actor, Deed};
+use domain::ids::TeamKey;
+use domain::runner_mode::RunnerMode;
+use domain::secret::Secret;
+use domain::secrets::{Scope, SecretName, variable_of};
+use domain::time::Timestamp;
+use engine::app::App;
+use store::secrets::Row;
+use store::{Rows, StoreResult, audit, mappings, secrets};
+
+/// Most bytes of a value: what machines and containers take for one variable, with room.
+const MAX_VALUE: usize = 32 << 10;
+
+/// Routes of both kinds of secrets.
+pub fn routes(app: &App) -> Routes {
+    one_of([global_routes(app), team_routes(app)])
+}
+
+fn global_routes(app: &App) -> Routes {
+    let all = path!("api" / "global-secrets").boxed();
+    let each = path!("api" / "global-secrets" / Segment).boxed();
+    let (app_, operator) = (with(app), operator(app));
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(app_.clone())
+            .then(|app| list(Scope::Global, app))
+            .boxed(),
+        all.clone()
+            .and(signed_in(app, Method::POST))
+            .and(operator.clone())
+            .and(body(BODY))
+            .and(app_.clone())
+            .then(|by, body, app| save(Scope::Global, by, body, app))
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(operator)
+            .and(app_)
+            .then(|name, by, app| remove(Scope::Global, name, by, app))
+            .boxed(),
+        only(&all, [Method::GET, Method::POST]),
+        only(&any_of(&each), [Method::DELETE]),
+    ])
+}
+
+fn team_routes(app: &App) -> Routes {
+    let all = path!("api" / "mappings" / Segment / "secrets").boxed();
+    let each = path!("api" / "mappings" / Segment / "secrets" / Segment).boxed();
+    let (app_, operator) = (with(app), operator(app));
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(app_.clone())
+            .then(|team, app| list(team_scope(team), app))
+            .boxed(),
+        all.clone()
+            .and(signed_in(app, Method::POST))
+            .and(operator.clone())
+            .and(body(BODY))
+            .and(app_.clone())
+            .then(|team, by, body, app| save(team_scope(team), by, body, app))
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(operator)
+            .and(app_)
+            .then(|team, name, by, app| remove(team_scope(team), name, by, app))
+            .boxed(),
+        only(&any_of(&all), [Method::GET, Method::POST]),
+        only(&each.map(|_, _| ()).untuple_one().boxed(), [Method::DELETE]),
+    ])
+}
+
+fn team_scope(Segment(team): Segment) -> Scope {
+    Scope::Team(TeamKey::new(team))
+}
+
+async fn list(scope: Scope, app: App) -> ApiResult {
+    enabled(&app)?;
+    let rows = app.store.read(|tx| {
+        if !exists(tx, &scope)? {
+            return Ok(None);
+        }
+        secrets::of_scope(tx, &scope).map(Some)
+    });
+    let rows = rows?.ok_or(AdminFault::TeamNotFound)?;
+    let shown: Vec<SecretView<'_>> = rows
+        .iter()
+        .filter_map(|row| SecretView::of(&scope, row))
+        .collect();
+    Ok(ok(&shown))
+}
+
+async fn save(scope: Scope, by: Actor, body: Bytes, app: App) -> ApiResult {
+    enabled(&app)?;
+    let body = json(&body).filter(Value::is_object);
+    let body = body.ok_or(AdminFault::InvalidBody)?;
+    if !app.store.read(|tx| exists(tx, &scope))? {
+        return Err(AdminFault::TeamNotFound.into());
+    }
+    let text = |field: &str| body[field].as_str().filter(|text| !text.is_empty());
+    let given = text("name").map(str::trim).filter(|name| !name.is_empty());
+    let (Some(given), Some(value)) = (given, text("value")) else {
+        return Err(AdminFault::NameAndValueRequired.into());
+    };
+    let name = SecretName::parse(scope, given)?;
+    fits(value)?;
+    let sealed = app.vault.seal(&name, &Secret::new(value), app.now());
+    let sealed = sealed.map_err(|error| AdminFault::Vendor(error.to_string()))?;
+    let variable = name.variable().to_owned();
+    let (deed, now) = (deed(&by, Action::SecretSet, &name), app.now());
+    let stored = app.store.write(move |tx| {
+        if !exists(tx, name.scope())? {
+            return Ok(Err(AdminFault::TeamNotFound.into()));
+        }
+        let teams = mappings::all(tx)?;
+        let allowed = name.may_be_set(teams.iter().map(|mapping| &mapping.team_key));
+        if let Err(refusal) = allowed {
+            return Ok(Err(ApiError::from(refusal)));
+        }
+        secrets::put(tx, &name, &sealed)?;
+        audit::append(tx, &deed, now).map(Ok)
+    });
+    stored.await??;
+    Ok(ok(&json!({ "name": variable })))
+}
+
+async fn remove(scope: Scope, Segment(given): Segment, by: Actor, app: App) -> ApiResult {
+    enabled(&app)?;
+    if !app.store.read(|tx| exists(tx, &scope))? {
+        return Err(AdminFault::TeamNotFound.into());
+    }
+    // A name that can be no secret's is none.
+    let name = SecretName::parse(scope, &given).map_err(|_| AdminFault::SecretNotFound)?;
+    let (deed, now) = (deed(&by, Action::SecretDeleted, &name), app.now());
+    let removed = app.store.write(move |tx| {
+        let removed = secrets::remove(tx, &name)?;
+        if removed {
+            audit::append(tx, &deed, now)?;
+        }
+        Ok(removed)
+    });
+    if removed.await? {
+        Ok(ok(&json!({"deleted": true})))
+    } else {
+        Err(AdminFault::SecretNotFound.into())
+    }
+}
+
+/// Its name and never its value.
+fn deed(by: &Actor, action: Action, name: &SecretName) -> Deed {
+    let whose = match name.scope() {
+        Scope::Global => "of every team".to_owned(),
+        Scope::Team(team) => format!("of team {team}"),
+    };
+    by.did(action, name.variable()).told(whose)
+}
+
+/// Secrets reach sessions only. Where there are none they would be kept for nobody.
+fn enabled(app: &App) -> Result<(), ApiError> {
+    let mode = app.store.read(|tx| app.runner_mode(tx))?;
+    if app.available().vm || mode == RunnerMode::Local {
+        Ok(())
+    } else {
+        Err(AdminFault::SessionsNotConfigured.into())
+    }
+}
+
+fn exists(tx: &impl Rows, scope: &Scope) -> StoreResult<bool> {
+    match scope {
+        Scope::Global => Ok(true),
+        Scope::Team(team) => Ok(mappings::get(tx, team)?.is_some()),
+    }
+}
+
+/// What can stand in an environment.
+fn fits(value: &str) -> Result<(), ApiError> {
+    let rule = if value.contains('\0') {
+        "value must not contain NUL".to_owned()
+    } else if value.len() > MAX_VALUE {
+        format!("value must be at most {} KiB", MAX_VALUE >> 10)
+    } else {
+        return Ok(());
+    };
+    Err(AdminFault::Invalid(rule).into())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SecretView<'a> {
+    /// The variable it is in a session.
+    name: &'a str,
+    updated_at: Timestamp,
+}
+
+impl<'a> SecretView<'a> {
+    fn of(scope: &Scope, row: &'a Row) -> Option<Self> {
+        Some(Self {
+            name: variable_of(scope, &row.stored)?,
+            updated_at: row.secret.updated_at,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! `/api/sessions`: the machines and containers that runs are in.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::error::AdminFault;
+use crate::parts::{
+    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+};
+use domain::audit::Actor;
+use domain::ids::{IssueKey, JobId};
+use domain::machine::{HostKind, Machine, Stage};
+use domain::time::Timestamp;
+use engine::app::App;
+use engine::reap::{self, Taken};
+
+/// How long is the end of a machine waited for? What takes longer goes on by itself.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Routes of `/api/sessions`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "sessions").boxed();
+    let each = path!("api" / "sessions" / Segment).boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(list)
+            .boxed(),
+        each.clone()
+            .and(signed_in(app, Method::DELETE))
+            .and(operator(app))
+            .and(with(app))
+            .then(destroy)
+            .boxed(),
+        only(&all, [Method::GET]),
+        only(&any_of(&each), [Method::DELETE]),
+    ])
+}
+
+async fn list(app: App) -> ApiResult {
+    let (mut machines, mut failures) = (Vec::new(), Vec::new());
+    for (host, listed) in app.sessions.list_all().await {
+        match listed {
+            Ok(listed) => machines.extend(listed),
+            Err(error) => failures.push((host, error)),
+        }
+    }
+    let now = app.now();
+    let mut shown: Vec<SessionView<'_>> = machines
+        .iter()
+        .filter_map(|machine| SessionView::of(machine, now))
+        .collect();
+    shown.sort_by_key(|session| session.created_at);
+    if failures.is_empty() {
+        return Ok(ok(&shown));
+    }
+    let unanswered = { failures.iter() }.any(|(_, error)| error.is_unanswered());
+    let reasons = failures
+        .iter()
+        .map(|(host, error)| match error.is_unanswered() {
+            true => silence(&app, *host, &error.to_string()),
+            false => app.redactor.redact(&error.to_string()),
+        });
+    let reasons: Vec<String> = reasons.collect();
+    Err(AdminFault::SessionsIncomplete {
+        unanswered,
+        reason: reasons.join("; "),
+        sessions: json!(shown),
+    }
+    .into())
+}
+
+/// Takes a machine down and resets its issue. What the host says to that is waited for a little;
+/// when it refuses, the destruction is owed all the same and tried again.
+async fn destroy(Segment(machine): Segment, by: Actor, app: App) -> ApiResult {
+    if app.sessions.hosts().next().is_none() {
+        return Err(AdminFault::SessionsNotConfigured.into());
+    }
+    match reap::destroy_session(&app, by, &machine, PATIENCE).await? {
+        Taken::Down => Ok(ok(&json!({"destroyed": true}))),
+        Taken::NotYet(why) => Err(AdminFault::Vendor(app.redactor.redact(&why)).into()),
+        Taken::Unanswered(host, why) => {
+            Err(AdminFault::HostUnanswered(silence(&app, host, &why)).into())
+        }
+    }
+}
+
+/// Returns a sentence about a host that does not answer.
+fn silence(app: &App, host: HostKind, why: &str) -> String {
+    let name = match host {
+        HostKind::Vm => "Fly Machines".to_owned(),
+        HostKind::Local => format!("The container engine at {}", app.config.containers.engine),
+    };
+    app.redactor
+        .redact(&format!("{name} does not answer: {why}"))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionView<'a> {
+    machine_id: &'a str,
+    name: &'a str,
+    kind: HostKind,
+    state: &'a str,
+    region: Option<&'a str>,
+    created_at: Timestamp,
+    uptime_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issue_identifier: Option<&'a IssueKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repo: Option<String>,
+    job_id: &'a JobId,
+}
+
+impl<'a> SessionView<'a> {
+    /// None of a machine whose program is over or that is leaving. (spec: *Other state rules* 1)
+    fn of(machine: &'a Machine, now: Timestamp) -> Option<Self> {
+        let state = match (machine.state.stage(), machine.state.as_str()) {
+            (Stage::Coming, "created") => "created",
+            (Stage::Coming, _) => "starting",
+            (Stage::AtWork, _) => "started",
+            (Stage::Over | Stage::Leaving, _) => return None,
+        };
+        Some(Self {
+            machine_id: &machine.id,
+            name: &machine.name,
+            kind: machine.host,
+            state,
+            region: machine.region.as_deref(),
+            created_at: machine.created_at,
+            uptime_seconds: now.since(machine.created_at).as_secs(),
+            issue_identifier: machine.stamps.issue.as_ref(),
+            repo: machine.stamps.repo.as_ref().map(ToString::to_string),
+            job_id: &machine.stamps.job,
+        })
+    }
+}

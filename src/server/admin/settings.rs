@@ -1,0 +1,146 @@
+//! `/api/settings`: what operators change at run time. It takes effect after a restart.
+//! (spec: *Other records*)
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::error::AdminFault;
+use crate::parts::{
+    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+};
+use domain::audit::{Action, Actor};
+use domain::mapping::is_plain_name;
+use engine::app::{App, DEFAULT_REGION};
+use store::settings::{self, Setting};
+use store::{Rows, StoreResult, audit};
+
+/// Routes of `/api/settings`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "settings").boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        all.clone()
+            .and(signed_in(app, Method::POST))
+            .and(operator(app))
+            .and(body(BODY))
+            .and(with(app))
+            .then(save)
+            .boxed(),
+        only(&all, [Method::GET, Method::POST]),
+    ])
+}
+
+async fn show(app: App) -> ApiResult {
+    Ok(ok(&app.store.read(|tx| SettingsView::of(tx, &app))?))
+}
+
+/// A setting that is left out stays; an empty text clears it.
+async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).filter(Value::is_object);
+    let body = body.ok_or(AdminFault::InvalidBody)?;
+    let mut given = Vec::new();
+    for setting in [Setting::VmSessionsApp, Setting::VmSessionsRegion] {
+        given.extend(read(&body, setting)?);
+    }
+    if given.is_empty() {
+        return show(app).await;
+    }
+    let now = app.now();
+    let put = app.store.write(move |tx| {
+        let mut told = Vec::new();
+        for (setting, value) in &given {
+            settings::put(tx, *setting, value)?;
+            told.push(format!("{}={value}", setting.name()));
+        }
+        let deed = by.did(Action::SettingsChanged, "").told(told.join(" "));
+        audit::append(tx, &deed, now)
+    });
+    put.await?;
+    show(app).await
+}
+
+/// Both become parts of an address.
+fn read(body: &Value, setting: Setting) -> Result<Option<(Setting, String)>, AdminFault> {
+    let rule = || {
+        let name = setting.name();
+        AdminFault::Invalid(format!(
+            "{name} must be letters, digits and '-', beginning with a letter or digit"
+        ))
+    };
+    let text = match &body[setting.name()] {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.trim(),
+        _ => return Err(rule()),
+    };
+    let is_plain = is_plain_name(text, |c| c.is_ascii_alphanumeric() || c == '-');
+    if text.is_empty() || is_plain {
+        Ok(Some((setting, text.to_owned())))
+    } else {
+        Err(rule())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SettingsView {
+    vm_sessions_app: SettingView,
+    vm_sessions_region: SettingView,
+    restart_required: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SettingView {
+    runtime_value: Option<String>,
+    stored_value: Option<String>,
+    env_value: Option<String>,
+    overridden_by_env: bool,
+    /// Whether a start now would put another value in force.
+    #[serde(skip)]
+    is_stale: bool,
+}
+
+impl SettingView {
+    fn of(tx: &impl Rows, app: &App, setting: Setting) -> StoreResult<Self> {
+        let (env, started, default) = match setting {
+            Setting::VmSessionsApp => (&app.config.vm_sessions.app, &app.started_with.app, None),
+            Setting::VmSessionsRegion => (
+                &app.config.vm_sessions.region,
+                &app.started_with.region,
+                Some(DEFAULT_REGION),
+            ),
+        };
+        let in_force = |stored: &Option<String>| {
+            let chosen = env.as_ref().or(stored.as_ref()).cloned();
+            chosen.or_else(|| default.map(str::to_owned))
+        };
+        let stored_value = settings::get(tx, setting)?;
+        let runtime_value = in_force(started);
+        Ok(Self {
+            is_stale: runtime_value != in_force(&stored_value),
+            runtime_value,
+            stored_value,
+            env_value: env.clone(),
+            overridden_by_env: env.is_some(),
+        })
+    }
+}
+
+impl SettingsView {
+    fn of(tx: &impl Rows, app: &App) -> StoreResult<Self> {
+        let vm_sessions_app = SettingView::of(tx, app, Setting::VmSessionsApp)?;
+        let vm_sessions_region = SettingView::of(tx, app, Setting::VmSessionsRegion)?;
+        Ok(Self {
+            restart_required: vm_sessions_app.is_stale || vm_sessions_region.is_stale,
+            vm_sessions_app,
+            vm_sessions_region,
+        })
+    }
+}

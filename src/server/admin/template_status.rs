@@ -1,0 +1,66 @@
+//! `/api/admin/template-status`: whose workflows are out of date.
+
+use serde::Serialize;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use domain::ids::TeamKey;
+use domain::templates::FileStatus;
+use engine::app::App;
+use engine::template_status::{self, ProjectStatus};
+
+/// Routes of `/api/admin/template-status`.
+pub fn routes(app: &App) -> Routes {
+    let status = path!("api" / "admin" / "template-status").boxed();
+    one_of([
+        status
+            .clone()
+            .and(signed_in(app, Method::GET))
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        only(&status, [Method::GET]),
+    ])
+}
+
+async fn show(app: App) -> ApiResult {
+    let projects = template_status::all(&app).await?.into_iter();
+    Ok(ok(&projects.map(StatusView::from).collect::<Vec<_>>()))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusView {
+    team_key: TeamKey,
+    owner: String,
+    repo: String,
+    planning: FileStatus,
+    implementation: FileStatus,
+    files: Vec<FileView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct FileView {
+    path: String,
+    status: FileStatus,
+}
+
+impl From<ProjectStatus> for StatusView {
+    fn from(project: ProjectStatus) -> Self {
+        let files = project.files.into_iter();
+        Self {
+            team_key: project.mapping.team_key,
+            owner: project.mapping.owner,
+            repo: project.mapping.repo,
+            planning: project.planning,
+            implementation: project.implementation,
+            files: files
+                .map(|(path, status)| FileView { path, status })
+                .collect(),
+            error: project.error,
+        }
+    }
+}

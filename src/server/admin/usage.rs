@@ -1,0 +1,172 @@
+//! `/api/usage`: what runs cost in a month, by project and by issue.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use warp::http::Method;
+use warp::{Filter, path};
+
+use crate::error::AdminFault;
+use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use domain::ids::{IssueKey, TeamKey};
+use domain::mapping::Mapping;
+use domain::usage::{MicroUsd, Month, Spending, Sum};
+use engine::app::App;
+use engine::budget;
+use store::usage::IssueUsage;
+use store::{mappings, usage};
+
+/// How many issues are shown, the dearest first?
+const MAX_ISSUES: usize = 200;
+
+/// Routes of `/api/usage`.
+pub fn routes(app: &App) -> Routes {
+    let all = path!("api" / "usage").boxed();
+    let query = warp::query::raw()
+        .or(warp::any().map(String::new))
+        .unify()
+        .boxed();
+    one_of([
+        all.clone()
+            .and(signed_in(app, Method::GET))
+            .and(query)
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        only(&all, [Method::GET]),
+    ])
+}
+
+async fn show(query: String, app: App) -> ApiResult {
+    let month = match query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("month="))
+    {
+        Some(told) => Month::parse(told).ok_or_else(|| {
+            let rule = "month must be YYYY-MM".to_owned();
+            AdminFault::Invalid(rule)
+        })?,
+        None => Month::of(app.now()),
+    };
+    let read = app.store.read_long(move |tx| {
+        Ok((
+            mappings::all(tx)?,
+            usage::mappings(tx, month)?,
+            usage::issues(tx, month)?,
+        ))
+    });
+    let (mapped, sums, mut issues) = read.await?;
+    issues.sort_by(|a, b| dearest(&a.sum, &b.sum).then_with(|| a.key.cmp(&b.key)));
+    issues.truncate(MAX_ISSUES);
+    Ok(ok(&UsageView {
+        month: month.to_string(),
+        mappings: by_mapping(&app, month, &mapped, sums),
+        issues: issues.into_iter().map(IssueView::of).collect(),
+    }))
+}
+
+/// Every project there is, and those that are gone and used something; the dearest first. The budget is
+/// the one of now, whatever it was in that month.
+fn by_mapping(
+    app: &App,
+    month: Month,
+    mapped: &[Mapping],
+    sums: Vec<(TeamKey, Sum)>,
+) -> Vec<MappingView> {
+    let mut rows: BTreeMap<TeamKey, (Sum, Option<MicroUsd>)> = mapped
+        .iter()
+        .map(|mapping| (mapping.team_key.clone(), (Sum::default(), mapping.budget)))
+        .collect();
+    for (team, sum) in sums {
+        rows.entry(team).or_default().0 = sum;
+    }
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by(|(_, (a, _)), (_, (b, _))| dearest(a, b));
+    let view = |(team_key, (sum, budget)): (TeamKey, (Sum, Option<MicroUsd>))| MappingView {
+        team_key,
+        warning: budget.and_then(|_| budget::blind(app, &sum)),
+        used: SumView::of(sum),
+        budget_usd: budget.map(MicroUsd::to_usd),
+        budget_used_percent: budget.map(|budget| {
+            let spending = Spending {
+                month,
+                spent: sum.cost,
+                budget,
+            };
+            spending.percent()
+        }),
+    };
+    rows.into_iter().map(view).collect()
+}
+
+/// What costs more comes first; of what costs the same, what used more.
+fn dearest(a: &Sum, b: &Sum) -> std::cmp::Ordering {
+    let weight = |sum: &Sum| (sum.cost, sum.output_tokens, sum.runs);
+    weight(b).cmp(&weight(a))
+}
+
+#[derive(Serialize)]
+struct UsageView {
+    month: String,
+    mappings: Vec<MappingView>,
+    issues: Vec<IssueView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MappingView {
+    team_key: TeamKey,
+    #[serde(flatten)]
+    used: SumView,
+    budget_usd: Option<f64>,
+    budget_used_percent: Option<f64>,
+    /// Why the budget may never take effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IssueView {
+    issue_identifier: IssueKey,
+    issue_title: String,
+    issue_url: String,
+    team_key: TeamKey,
+    #[serde(flatten)]
+    used: SumView,
+}
+
+impl IssueView {
+    fn of(row: IssueUsage) -> Self {
+        Self {
+            issue_identifier: row.key,
+            issue_title: row.title,
+            issue_url: row.url,
+            team_key: row.team,
+            used: SumView::of(row.sum),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SumView {
+    runs: u64,
+    turns: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    /// None when no run told what it cost.
+    cost_usd: Option<f64>,
+}
+
+impl SumView {
+    fn of(sum: Sum) -> Self {
+        Self {
+            runs: sum.runs,
+            turns: sum.turns,
+            input_tokens: sum.input_tokens,
+            output_tokens: sum.output_tokens,
+            cost_usd: sum.known_cost().map(MicroUsd::to_usd),
+        }
+    }
+}

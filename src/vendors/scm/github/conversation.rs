@@ -1,0 +1,306 @@
+//! Everything that is being said about a pull request, in one question; and which are open.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::http::VendorError;
+use domain::feedback::{Author, PullId, Remark, Source, Verdict};
+use domain::ids::Repo;
+use domain::time::Timestamp;
+
+use super::{GitHub, PullState};
+
+/// Newest first to be told; of each kind the host gives no more in one answer.
+const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) { \
+    repository(owner: $owner, name: $name) { pullRequest(number: $number) { \
+    state isDraft body mergedAt mergeCommit { oid } author { __typename login } \
+    comments(last: 100) { nodes { \
+    fullDatabaseId isMinimized body createdAt author { __typename login } } } \
+    reviews(last: 100) { nodes { \
+    fullDatabaseId state body submittedAt author { __typename login } } } \
+    reviewThreads(last: 100) { nodes { \
+    isResolved isOutdated path line originalLine comments(first: 50) { nodes { \
+    fullDatabaseId body createdAt author { __typename login } } } } } } } }";
+
+/// A pull request and what is being said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    pub state: PullState,
+    pub draft: bool,
+    pub body: String,
+    /// The commit that merging made, and when.
+    pub merge: Option<(String, Timestamp)>,
+    /// Of each kind the last hundred, the oldest first.
+    pub spoken: Vec<Spoken>,
+}
+
+/// A remark, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spoken {
+    pub remark: Remark,
+    /// Not dismissed, overtaken by the same person's approval, settled or hidden.
+    pub stands: bool,
+    /// Whether its line has changed since.
+    pub is_outdated: bool,
+    pub by_its_author: bool,
+}
+
+/// An open pull request, as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenPull {
+    pub number: u64,
+    pub body: String,
+    pub draft: bool,
+    /// Changes with everything that is said.
+    pub updated_at: Timestamp,
+}
+
+impl GitHub {
+    /// A pull request and what is being said about it. One request.
+    ///
+    /// # Errors
+    /// `is_not_found()` when there is none of this number.
+    pub async fn conversation(&self, pull: &PullId) -> Result<Conversation, VendorError> {
+        let (repo, number) = (&pull.repo, pull.number);
+        let variables = json!({"owner": repo.owner, "name": repo.name, "number": number});
+        let answer: Answer = self
+            .graphql(repo, "reading a conversation", QUERY, &variables)
+            .await?;
+        Ok(answer.repository.pull_request.translate())
+    }
+
+    /// The open pull requests of a repository. One request for each hundred, and none that counts
+    /// while nothing changes.
+    ///
+    /// # Errors
+    /// What the list failed with.
+    pub async fn open_pulls(&self, repo: &Repo) -> Result<Vec<OpenPull>, VendorError> {
+        let url = self.repo_url(repo, "/pulls?state=open&per_page=100");
+        let pulls = self
+            .read_all(
+                repo,
+                "listing open pull requests",
+                url,
+                |page: Vec<Listed>| page,
+            )
+            .await?;
+        Ok(pulls.into_iter().map(Listed::translate).collect())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Listed {
+    number: u64,
+    body: Option<String>,
+    #[serde(default)]
+    draft: Option<bool>,
+    updated_at: Timestamp,
+}
+
+impl Listed {
+    fn translate(self) -> OpenPull {
+        OpenPull {
+            number: self.number,
+            body: self.body.unwrap_or_default(),
+            draft: self.draft.unwrap_or_default(),
+            updated_at: self.updated_at,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    repository: RepositoryNode,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RepositoryNode {
+    pull_request: PullNode,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PullNode {
+    state: String,
+    is_draft: bool,
+    body: String,
+    merged_at: Option<Timestamp>,
+    merge_commit: Option<Commit>,
+    author: Option<Actor>,
+    comments: Page<CommentNode>,
+    #[serde(default)]
+    reviews: Option<Page<ReviewNode>>,
+    review_threads: Page<ThreadNode>,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    oid: String,
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    nodes: Vec<Option<T>>,
+}
+
+#[derive(Deserialize)]
+struct Actor {
+    #[serde(rename = "__typename")]
+    kind: String,
+    login: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CommentNode {
+    full_database_id: Option<Value>,
+    #[serde(default)]
+    is_minimized: bool,
+    body: String,
+    created_at: Timestamp,
+    author: Option<Actor>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewNode {
+    full_database_id: Option<Value>,
+    state: String,
+    body: String,
+    submitted_at: Option<Timestamp>,
+    author: Option<Actor>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThreadNode {
+    is_resolved: bool,
+    is_outdated: bool,
+    path: String,
+    line: Option<u64>,
+    original_line: Option<u64>,
+    comments: Page<CommentNode>,
+}
+
+impl PullNode {
+    fn translate(self) -> Conversation {
+        let opened_by = self.author.map(Actor::translate);
+        let comments = self.comments.into_nodes();
+        let comments = comments.filter_map(|comment| {
+            let stands = !comment.is_minimized;
+            Some((comment.translate(Source::IssueComment)?, stands, false))
+        });
+        let threads = self.review_threads.into_nodes();
+        let at_lines = threads.flat_map(ThreadNode::translate);
+        let all = comments
+            .chain(at_lines)
+            .chain(self.reviews.map(reviews).unwrap_or_default());
+        Conversation {
+            state: match self.state.as_str() {
+                "OPEN" => PullState::Open,
+                "MERGED" => PullState::Merged,
+                _ => PullState::Closed,
+            },
+            draft: self.is_draft,
+            body: self.body,
+            merge: self
+                .merge_commit
+                .zip(self.merged_at)
+                .map(|(commit, at)| (commit.oid, at)),
+            spoken: all
+                .map(|(remark, stands, is_outdated)| Spoken {
+                    by_its_author: opened_by.as_ref() == Some(&remark.author),
+                    remark,
+                    stands,
+                    is_outdated,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A verdict stands until the same person approves.
+fn reviews(page: Page<ReviewNode>) -> Vec<(Remark, bool, bool)> {
+    let given: Vec<Remark> = page
+        .into_nodes()
+        .filter_map(ReviewNode::translate)
+        .collect();
+    let approves = |later: &Remark, of: &Author| {
+        later.author == *of && later.verdict == Some(Verdict::Approved)
+    };
+    let stands = |at: usize, review: &Remark| {
+        let later = given.iter().skip(at + 1);
+        review.verdict != Some(Verdict::Dismissed)
+            && !later
+                .into_iter()
+                .any(|later| approves(later, &review.author))
+    };
+    let all = given.iter().enumerate();
+    all.map(|(at, review)| (review.clone(), stands(at, review), false))
+        .collect()
+}
+
+impl<T> Page<T> {
+    fn into_nodes(self) -> impl Iterator<Item = T> {
+        self.nodes.into_iter().flatten()
+    }
+}
+
+impl Actor {
+    fn translate(self) -> Author {
+        Author::of(&self.login, self.kind == "Bot")
+    }
+}
+
+impl CommentNode {
+    fn translate(self, source: Source) -> Option<Remark> {
+        Some(Remark {
+            source,
+            id: id(self.full_database_id.as_ref())?,
+            author: self.author?.translate(),
+            verdict: None,
+            path: None,
+            line: None,
+            body: self.body,
+            created_at: self.created_at,
+        })
+    }
+}
+
+impl ReviewNode {
+    fn translate(self) -> Option<Remark> {
+        Some(Remark {
+            source: Source::Review,
+            id: id(self.full_database_id.as_ref())?,
+            author: self.author?.translate(),
+            verdict: Some(Verdict::parse(&self.state)?),
+            path: None,
+            line: None,
+            body: self.body,
+            created_at: self.submitted_at.unwrap_or_default(),
+        })
+    }
+}
+
+impl ThreadNode {
+    fn translate(self) -> Vec<(Remark, bool, bool)> {
+        let (stands, is_outdated) = (!self.is_resolved, self.is_outdated);
+        let (path, line) = (self.path, self.original_line.or(self.line));
+        let comments = self.comments.into_nodes();
+        let remarks = comments.filter_map(|comment| comment.translate(Source::ReviewComment));
+        let placed = remarks.map(|remark| Remark {
+            path: Some(path.clone()),
+            line,
+            ..remark
+        });
+        placed.map(|remark| (remark, stands, is_outdated)).collect()
+    }
+}
+
+/// Large numbers come as text.
+fn id(value: Option<&Value>) -> Option<u64> {
+    let value = value?;
+    let text = || value.as_str()?.parse().ok();
+    value.as_u64().or_else(text)
+}

@@ -1,0 +1,70 @@
+//! What only the host's GraphQL interface can do.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::http::{Method, Request, VendorError};
+use domain::ids::Repo;
+
+use super::GitHub;
+use super::auth::Access;
+
+impl GitHub {
+    /// Asks the GraphQL interface. What we ask of it reads, or sets a flag, which set twice is set
+    /// once: all of it may be repeated.
+    pub(super) async fn graphql<T: DeserializeOwned>(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+        query: &str,
+        variables: &Value,
+    ) -> Result<T, VendorError> {
+        // Enterprise hosts have their REST interface at /api/v3 and GraphQL beside it.
+        let base = self.inner.api_url.trim_end_matches("/v3");
+        let request = Request::new(action, Method::POST, format!("{base}/graphql"))
+            .json(&json!({ "query": query, "variables": variables }))
+            .safe();
+        let response = self
+            .send_signed(repo, request, Access::sign_graphql)
+            .await?;
+        let answer: GraphQlAnswer = response.json()?;
+        match answer.errors.first() {
+            None => serde_json::from_value(answer.data).map_err(|error| response.misread(error)),
+            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
+                Err(self.inner.wire.limited(&response))
+            }
+            Some(error) => Err(response.refusal(error.status(), &error.message)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct GraphQlAnswer {
+    #[serde(default)]
+    data: Value,
+    #[serde(default)]
+    errors: Vec<GraphQlError>,
+}
+
+#[derive(Deserialize)]
+struct GraphQlError {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    message: String,
+    #[serde(default)]
+    extensions: Value,
+}
+
+impl GraphQlError {
+    /// The HTTP status that says the same. An error that names no kind is the host's own: it gave
+    /// up while it worked on the question.
+    fn status(&self) -> u16 {
+        match (self.kind.as_deref(), self.extensions["code"].as_str()) {
+            (Some("NOT_FOUND"), _) => 404,
+            (Some("FORBIDDEN" | "INSUFFICIENT_SCOPES"), _) => 403,
+            (Some("INTERNAL" | "SERVICE_UNAVAILABLE"), _) | (None, None) => 502,
+            _ => 422,
+        }
+    }
+}

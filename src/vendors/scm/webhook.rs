@@ -1,0 +1,386 @@
+//! What the repository host tells by webhook, from payloads whose signature has been verified.
+//!
+//! A payload is read field by field out of plain JSON, of which only those fields are kept: what is
+//! missing or of another shape makes an event that we do not take, never a failure. Only a merged
+//! pull request must be whole. (spec: *POST /api/repo-host/webhook*)
+
+use serde_json::Value;
+
+use crate::http;
+use domain::feedback::{Author, PullId, Remark, Source, Verdict};
+use domain::ids::Repo;
+use domain::time::Timestamp;
+
+/// Every field that is looked at here; a payload has some three hundred.
+const FIELDS: &[&str] = &[
+    "action",
+    "body",
+    "comment",
+    "comments",
+    "created_at",
+    "full_name",
+    "head",
+    "html_url",
+    "id",
+    "issue",
+    "line",
+    "login",
+    "merge_commit_sha",
+    "merged",
+    "number",
+    "original_line",
+    "path",
+    "pull_request",
+    "ref",
+    "repository",
+    "review",
+    "state",
+    "submitted_at",
+    "thread",
+    "type",
+    "user",
+];
+
+/// What has happened at the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WebhookEvent {
+    /// Something was said about a pull request, or what was said has been changed.
+    Said(Said),
+    /// Remarks do not stand any more: deleted, dismissed or settled.
+    TakenBack {
+        pull: PullId,
+        source: Source,
+        ids: Vec<u64>,
+    },
+    /// A conversation at a line is open again.
+    Reopened {
+        pull: PullId,
+        ids: Vec<u64>,
+    },
+    Merged(Merged),
+    Synchronized,
+    /// Nothing that we act on; in a few words.
+    Other(&'static str),
+}
+
+/// Something said, and what of the pull request came with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub pull: PullId,
+    pub remark: Remark,
+    /// The text of the pull request, which says whether it is ours.
+    pub pull_body: String,
+    pub is_open: bool,
+    pub by_its_author: bool,
+    /// Whether it was said before, in other words.
+    pub is_edit: bool,
+}
+
+/// A merged pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    pub pull: PullId,
+    pub url: String,
+    pub branch: String,
+    pub commit: String,
+}
+
+/// A payload that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookError {
+    #[error("the payload of a merged pull request lacks a required field")]
+    MissingPullFields,
+}
+
+/// What of a payload is looked at; None when it is no JSON object.
+pub fn payload(body: &[u8]) -> Option<Value> {
+    http::read_fields(body, FIELDS).filter(Value::is_object)
+}
+
+/// Reads a payload. Without the header that names the event, its shape does.
+///
+/// # Errors
+/// When a merged pull request lacks its number, address, branch, commit or repository.
+pub fn read(event: Option<&str>, payload: &Value) -> Result<WebhookEvent, WebhookError> {
+    let event = event.unwrap_or_else(|| shape(payload));
+    let action = payload["action"].as_str().unwrap_or_default();
+    let read = match (event, action) {
+        ("pull_request", "closed") if payload["pull_request"]["merged"] == Value::Bool(true) => {
+            let merged = merged(payload).ok_or(WebhookError::MissingPullFields)?;
+            return Ok(WebhookEvent::Merged(merged));
+        }
+        ("pull_request", "synchronize") => return Ok(WebhookEvent::Synchronized),
+        ("pull_request", _) => return Ok(WebhookEvent::Other("not a merged pull request")),
+        ("pull_request_review", "submitted" | "edited") => review(payload, action),
+        ("pull_request_review", "dismissed") => {
+            taken_back(payload, Source::Review, &payload["review"])
+        }
+        ("pull_request_review_comment", "created" | "edited") => line_comment(payload, action),
+        ("pull_request_review_comment", "deleted") => {
+            taken_back(payload, Source::ReviewComment, &payload["comment"])
+        }
+        ("pull_request_review_thread", "resolved" | "unresolved") => thread(payload, action),
+        ("issue_comment", _) if !payload["issue"]["pull_request"].is_object() => {
+            return Ok(WebhookEvent::Other("not on a pull request"));
+        }
+        ("issue_comment", "created" | "edited") => issue_comment(payload, action),
+        ("issue_comment", "deleted") => {
+            taken_back(payload, Source::IssueComment, &payload["comment"])
+        }
+        _ => return Ok(WebhookEvent::Other("unsupported event")),
+    };
+    Ok(read.unwrap_or(WebhookEvent::Other("incomplete payload")))
+}
+
+fn shape(payload: &Value) -> &'static str {
+    let has = |field: &str| payload[field].is_object();
+    match () {
+        () if has("review") => "pull_request_review",
+        () if has("thread") => "pull_request_review_thread",
+        () if has("comment") && has("pull_request") => "pull_request_review_comment",
+        () if has("comment") && has("issue") => "issue_comment",
+        () if has("pull_request") => "pull_request",
+        () => "",
+    }
+}
+
+fn merged(payload: &Value) -> Option<Merged> {
+    let pull = &payload["pull_request"];
+    Some(Merged {
+        pull: pull_id(payload)?,
+        url: text(&pull["html_url"])?,
+        branch: text(&pull["head"]["ref"])?,
+        commit: text(&pull["merge_commit_sha"])?,
+    })
+}
+
+fn review(payload: &Value, action: &str) -> Option<WebhookEvent> {
+    let review = &payload["review"];
+    let verdict = Verdict::parse(review["state"].as_str()?)?;
+    let mut remark = remark(Source::Review, review, &review["submitted_at"])?;
+    remark.verdict = Some(verdict);
+    said(payload, remark, &payload["pull_request"], action)
+}
+
+fn line_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
+    let comment = &payload["comment"];
+    let mut remark = remark(Source::ReviewComment, comment, &comment["created_at"])?;
+    remark.path = text(&comment["path"]);
+    let line = comment["original_line"].as_u64();
+    remark.line = line.or_else(|| comment["line"].as_u64());
+    said(payload, remark, &payload["pull_request"], action)
+}
+
+fn issue_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
+    let comment = &payload["comment"];
+    let remark = remark(Source::IssueComment, comment, &comment["created_at"])?;
+    said(payload, remark, &payload["issue"], action)
+}
+
+/// `pull` is the pull request, or the issue that it is, too.
+fn said(payload: &Value, remark: Remark, pull: &Value, action: &str) -> Option<WebhookEvent> {
+    let opened_by = author(&pull["user"]);
+    Some(WebhookEvent::Said(Said {
+        pull: pull_id(payload)?,
+        by_its_author: opened_by.as_ref() == Some(&remark.author),
+        remark,
+        pull_body: pull["body"].as_str().unwrap_or_default().to_owned(),
+        is_open: pull["state"] == "open",
+        is_edit: action == "edited",
+    }))
+}
+
+fn remark(source: Source, said: &Value, at: &Value) -> Option<Remark> {
+    let created_at = at.as_str().and_then(Timestamp::parse);
+    Some(Remark {
+        source,
+        id: said["id"].as_u64()?,
+        author: author(&said["user"])?,
+        verdict: None,
+        path: None,
+        line: None,
+        body: said["body"].as_str().unwrap_or_default().to_owned(),
+        created_at: created_at.unwrap_or_default(),
+    })
+}
+
+fn author(user: &Value) -> Option<Author> {
+    let is_bot = user["type"] == "Bot";
+    Some(Author::of(&text(&user["login"])?, is_bot))
+}
+
+fn taken_back(payload: &Value, source: Source, what: &Value) -> Option<WebhookEvent> {
+    Some(WebhookEvent::TakenBack {
+        pull: pull_id(payload)?,
+        source,
+        ids: vec![what["id"].as_u64()?],
+    })
+}
+
+fn thread(payload: &Value, action: &str) -> Option<WebhookEvent> {
+    let comments = payload["thread"]["comments"].as_array()?;
+    let ids = comments
+        .iter()
+        .filter_map(|comment| comment["id"].as_u64())
+        .collect();
+    let (pull, source) = (pull_id(payload)?, Source::ReviewComment);
+    Some(match action {
+        "resolved" => WebhookEvent::TakenBack { pull, source, ids },
+        _ => WebhookEvent::Reopened { pull, ids },
+    })
+}
+
+fn pull_id(payload: &Value) -> Option<PullId> {
+    let numbers = [
+        &payload["pull_request"]["number"],
+        &payload["issue"]["number"],
+    ];
+    let number = numbers.into_iter().find_map(Value::as_u64)?;
+    let repo = Repo::parse(payload["repository"]["full_name"].as_str()?)?;
+    (number > 0).then_some(PullId { repo, number })
+}
+
+fn text(value: &Value) -> Option<String> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    text.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,12}".prop_map(Value::from),
+            Just(json!("acme/shop")),
+            Just(json!("submitted")),
+            Just(json!("created")),
+        ];
+        let names = prop::sample::select([FIELDS, &["sender", "base"]].concat());
+        leaf.prop_recursive(5, 64, 8, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((names.clone(), inner), 0..8).prop_map(|fields| {
+                    let fields = fields
+                        .into_iter()
+                        .map(|(name, value)| (name.to_owned(), value));
+                    Value::Object(fields.collect())
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_is_too_strange_to_be_read(payload in any_json(), event in 0_usize..7) {
+            let events = [
+                "pull_request", "pull_request_review", "pull_request_review_comment",
+                "pull_request_review_thread", "issue_comment", "ping",
+            ];
+            let event = events.get(event).copied();
+            let whole = read(event, &payload);
+            if let Some(kept) = super::payload(payload.to_string().as_bytes()) {
+                prop_assert_eq!(read(event, &kept), whole);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_payload_is_all_that_is_read() {
+        let user = json!({"login": "mona", "type": "User", "id": 1, "node_id": "U_1"});
+        let said = json!({"id": 5, "body": "Why?", "user": user, "path": "src/a.rs", "line": 3,
+            "original_line": 2, "state": "commented", "created_at": "2026-11-22T10:00:00Z",
+            "submitted_at": "2026-11-22T11:00:00Z", "reactions": {"+1": 1}});
+        let opened = json!({"number": 7, "state": "open", "body": "text", "user": user, "merged": true,
+            "html_url": "https://h/p/7", "head": {"ref": "b", "sha": "c"}, "merge_commit_sha": "abc",
+            "pull_request": {"url": "https://h/p/7"}, "labels": [user]});
+        let rows = [
+            ("pull_request", "closed", &["pull_request"][..]),
+            ("pull_request_review", "edited", &["pull_request", "review"]),
+            (
+                "pull_request_review",
+                "dismissed",
+                &["pull_request", "review"],
+            ),
+            (
+                "pull_request_review_comment",
+                "created",
+                &["pull_request", "comment"],
+            ),
+            (
+                "pull_request_review_comment",
+                "deleted",
+                &["pull_request", "comment"],
+            ),
+            (
+                "pull_request_review_thread",
+                "resolved",
+                &["pull_request", "thread"],
+            ),
+            (
+                "pull_request_review_thread",
+                "unresolved",
+                &["pull_request", "thread"],
+            ),
+            ("issue_comment", "created", &["issue", "comment"]),
+            ("issue_comment", "deleted", &["issue", "comment"]),
+        ];
+        for (event, action, fields) in rows {
+            let mut whole = json!({"action": action, "sender": user,
+                "repository": {"full_name": "acme/shop", "owner": user}});
+            for field in fields {
+                whole[*field] = match *field {
+                    "thread" => json!({"comments": [said], "node_id": "T_1"}),
+                    "pull_request" | "issue" => opened.clone(),
+                    _ => said.clone(),
+                };
+            }
+            let kept = payload(whole.to_string().as_bytes()).unwrap();
+            let told = read(Some(event), &kept);
+            assert_eq!(told, read(Some(event), &whole), "{event}");
+            assert!(
+                !matches!(told, Ok(WebhookEvent::Other(_))),
+                "{event} {action}"
+            );
+            assert_eq!(read(None, &kept), told, "{event} by its shape");
+            assert!(!kept.to_string().contains("node_id"), "{kept}");
+        }
+        assert_eq!(payload(b"[]"), None);
+        assert_eq!(payload(b"{"), None);
+    }
+
+    #[test]
+    fn a_merged_pull_request_must_be_whole() {
+        let whole = json!({
+            "action": "closed",
+            "pull_request": {"number": 7, "html_url": "https://h/p/7", "merged": true,
+                "head": {"ref": "b"}, "merge_commit_sha": "abc"},
+            "repository": {"full_name": "acme/shop"},
+        });
+        assert!(matches!(read(None, &whole), Ok(WebhookEvent::Merged(_))));
+        for field in [
+            "/pull_request/number",
+            "/pull_request/html_url",
+            "/pull_request/head/ref",
+            "/pull_request/merge_commit_sha",
+            "/repository/full_name",
+        ] {
+            for bad in [Value::Null, json!(""), json!({})] {
+                let mut lacking = whole.clone();
+                *lacking.pointer_mut(field).unwrap() = bad;
+                let refused = read(Some("pull_request"), &lacking);
+                assert_eq!(refused, Err(WebhookError::MissingPullFields), "{field}");
+            }
+        }
+        let mut closed = whole;
+        closed["pull_request"]["merged"] = json!(false);
+        let other = WebhookEvent::Other("not a merged pull request");
+        assert_eq!(read(None, &closed), Ok(other));
+    }
+}

@@ -1,0 +1,68 @@
+//! Putting queries together. An operator's clause always stands in parentheses, so that its `OR`
+//! cannot reach beyond it.
+
+use super::fields::FieldId;
+use domain::stage::Stage;
+
+/// Stages in which an issue waits for a run or has one. The others need no look.
+pub(super) const FLAGGED: [Stage; 4] = [
+    Stage::Triggered,
+    Stage::Planning,
+    Stage::PlanComplete,
+    Stage::Implementing,
+];
+
+/// Open issues of a clause whose status field flags them.
+pub(super) fn flagged(clause: &str, status: FieldId) -> String {
+    let values: Vec<String> = FLAGGED.iter().map(|stage| quoted(stage.status())).collect();
+    let values = values.join(", ");
+    open(clause, &format!("{} in ({values})", status.clause()))
+}
+
+/// Open issues of a clause whose status field says anything. Jira refuses a query that names an
+/// option which the field does not have; a team that never plans may have left some out.
+pub(super) fn marked(clause: &str, status: FieldId) -> String {
+    open(clause, &format!("{} is not EMPTY", status.clause()))
+}
+
+/// The issue of this id, if it meets a clause.
+pub(super) fn one(clause: &str, id: u64) -> String {
+    format!("id = {id} AND ({clause})")
+}
+
+/// Issues that have a value in a field.
+pub(super) fn filled(field: FieldId) -> String {
+    format!("{} is not EMPTY", field.clause())
+}
+
+fn open(clause: &str, condition: &str) -> String {
+    format!("({clause}) AND {condition} AND statusCategory != Done ORDER BY created ASC")
+}
+
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_stand_in_parentheses() {
+        let status = FieldId::parse("customfield_10050").unwrap();
+        assert_eq!(
+            flagged("project = A OR project = B", status),
+            "(project = A OR project = B) AND cf[10050] in (\"Ready\", \"Planning\", \
+             \"Plan Approved\", \"Implementing\") AND statusCategory != Done ORDER BY created ASC"
+        );
+        assert_eq!(
+            marked("project = A", status),
+            "(project = A) AND cf[10050] is not EMPTY AND statusCategory != Done ORDER BY created ASC"
+        );
+        assert_eq!(
+            one("project = A OR project = B", 10001),
+            "id = 10001 AND (project = A OR project = B)"
+        );
+        assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);
+    }
+}

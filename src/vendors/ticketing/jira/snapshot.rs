@@ -1,0 +1,233 @@
+//! Reading the issues of all mappings: one search for each distinct query, side by side.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::http::{Method, VendorError};
+use domain::issue::{FlaggedIssue, Snapshot};
+use domain::mapping::{Mapping, Ticketing};
+use domain::packed::{Packed, pack};
+use domain::stage::Stage;
+
+use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
+use super::issue::{Issue, Page, fields_read, priority};
+use super::{Jira, jql};
+
+const ACTION: &str = "reading flagged issues";
+
+/// How many issues do we ask for at once? Jira gives fewer when it finds them too large.
+const PAGE_SIZE: usize = 250;
+
+/// How many pages do we read before we take the list for endless?
+const MAX_PAGES: usize = 200;
+
+/// How many searches run at once?
+const SIDE_BY_SIDE: usize = 8;
+
+/// Mappings that are served by one search.
+struct Scope<'a> {
+    clause: &'a str,
+    status: FieldId,
+    repo: FieldId,
+    /// By value of the repo field.
+    mappings: Vec<(&'a str, &'a Mapping)>,
+}
+
+/// The status field and the repo field of a mapping, as ids or names.
+pub(super) fn field_names(ticketing: &Ticketing) -> Vec<&str> {
+    match ticketing {
+        Ticketing::A => Vec::new(),
+        Ticketing::B {
+            status_field_override,
+            repo_field_override,
+            ..
+        } => vec![
+            status_field_override.as_deref().unwrap_or(STATUS_FIELD),
+            repo_field_override.as_deref().unwrap_or(REPO_FIELD),
+        ],
+    }
+}
+
+pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+    let mut snapshot = Snapshot::default();
+    let mut failure = None;
+    let scopes = scopes(jira, mappings, &mut snapshot, &mut failure).await;
+    if !scopes.is_empty() {
+        let site = jira.site().await?;
+        let written = jira.recently_written();
+        for few in scopes.chunks(SIDE_BY_SIDE) {
+            let searches = few.iter().map(|scope| scope.read(jira, &site, &written));
+            for (scope, found) in few.iter().zip(join_all(searches).await) {
+                match found {
+                    Ok(issues) => snapshot.issues.extend(issues),
+                    Err(error) => {
+                        let of_scope = scope.mappings.iter().map(|(_, mapping)| *mapping);
+                        note_failure(&mut snapshot, &mut failure, of_scope, error);
+                    }
+                }
+            }
+        }
+    }
+    match failure {
+        Some(error) if snapshot.unread.len() == mappings.len() => return Err(error),
+        _ => {}
+    }
+    // Queries may overlap, and an issue may move to a later page while we turn pages.
+    let mut seen = HashSet::new();
+    snapshot
+        .issues
+        .retain(|issue| seen.insert(issue.issue.id.clone()));
+    Ok(snapshot)
+}
+
+/// A query that Jira refuses, because somebody renamed a project, stops its own mappings only.
+fn note_failure<'a>(
+    snapshot: &mut Snapshot,
+    failure: &mut Option<VendorError>,
+    mappings: impl Iterator<Item = &'a Mapping>,
+    error: VendorError,
+) {
+    let keys: Vec<_> = mappings.map(|mapping| mapping.team_key.clone()).collect();
+    let named: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+    tracing::warn!(mappings = named.join(", "), %error, "Issues could not be read.");
+    snapshot.unread.extend(keys);
+    failure.get_or_insert(error);
+}
+
+async fn scopes<'a>(
+    jira: &Jira,
+    mappings: &[&'a Mapping],
+    snapshot: &mut Snapshot,
+    failure: &mut Option<VendorError>,
+) -> Vec<Scope<'a>> {
+    let mut scopes: Vec<Scope<'a>> = Vec::new();
+    for mapping in mappings.iter().copied() {
+        let Ticketing::B {
+            jql: clause,
+            repo_field_value,
+            ..
+        } = &mapping.ticketing
+        else {
+            continue;
+        };
+        let (status, repo) = match both_fields(jira, ACTION, mapping).await {
+            Ok(fields) => fields,
+            Err(error) => {
+                note_failure(snapshot, failure, std::iter::once(mapping), error);
+                continue;
+            }
+        };
+        let clause = clause.trim();
+        let own = (repo_field_value.trim(), mapping);
+        let same = |scope: &&mut Scope<'_>| {
+            scope.clause == clause && scope.status == status && scope.repo == repo
+        };
+        match scopes.iter_mut().find(same) {
+            Some(scope) => scope.mappings.push(own),
+            None => scopes.push(Scope {
+                clause,
+                status,
+                repo,
+                mappings: vec![own],
+            }),
+        }
+    }
+    scopes
+}
+
+/// The status field and the repo field of a mapping.
+pub(super) async fn both_fields(
+    jira: &Jira,
+    action: &'static str,
+    mapping: &Mapping,
+) -> Result<(FieldId, FieldId), VendorError> {
+    let names = field_names(&mapping.ticketing);
+    let name = |at: usize| names.get(at).copied().unwrap_or_default();
+    Ok((
+        jira.field(action, name(0)).await?,
+        jira.field(action, name(1)).await?,
+    ))
+}
+
+impl Scope<'_> {
+    async fn read(
+        &self,
+        jira: &Jira,
+        site: &str,
+        written: &[u64],
+    ) -> Result<Vec<FlaggedIssue>, VendorError> {
+        let narrow = jql::flagged(self.clause, self.status);
+        match self.pages(jira, &narrow, site, written).await {
+            Err(error) if error.status() == Some(400) => {
+                let wide = jql::marked(self.clause, self.status);
+                self.pages(jira, &wide, site, written).await
+            }
+            found => found,
+        }
+    }
+
+    async fn pages(
+        &self,
+        jira: &Jira,
+        query: &str,
+        site: &str,
+        written: &[u64],
+    ) -> Result<Vec<FlaggedIssue>, VendorError> {
+        let mut found = Vec::new();
+        let mut body = json!({
+            "jql": query,
+            "maxResults": PAGE_SIZE,
+            "fields": fields_read([self.status, self.repo]),
+        });
+        if !written.is_empty() {
+            body["reconcileIssues"] = json!(written);
+        }
+        for _ in 0..MAX_PAGES {
+            let request = jira.request(ACTION, Method::POST, "/search/jql");
+            let page: Page = jira.wire.send(&request.json(&body).safe()).await?.json()?;
+            found.extend(self.flagged(&page.issues, site));
+            match page.next_page_token {
+                Some(token) if !page.is_last => body["nextPageToken"] = token.into(),
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    fn flagged(&self, page: &[Issue], site: &str) -> Vec<FlaggedIssue> {
+        let look = |issue: &Issue| Some((self.translate(issue, site)?, issue.fields.text()));
+        let (mut flagged, texts): (Vec<_>, Vec<_>) = page.iter().filter_map(look).unzip();
+        for (issue, description) in flagged.iter_mut().zip(pack(&texts)) {
+            issue.description = description;
+        }
+        flagged
+    }
+
+    /// Without its description. None when the issue needs no look, or is for no repository of these
+    /// mappings.
+    fn translate(&self, issue: &Issue, site: &str) -> Option<FlaggedIssue> {
+        let fields = &issue.fields;
+        let status = fields.values_of(self.status);
+        let stage = status.iter().find_map(|value| Stage::from_status(value))?;
+        if !jql::FLAGGED.contains(&stage) || fields.status.is_done() {
+            return None;
+        }
+        let repos = fields.values_of(self.repo);
+        let is_for = |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
+        let (_, mapping) = self.mappings.iter().find(is_for)?;
+        Some(FlaggedIssue {
+            issue: issue.reference(site, self.status),
+            team: mapping.team_key.clone(),
+            stage,
+            priority: priority(fields.priority.as_ref()),
+            created_at: fields.created,
+            description: Packed::default(),
+            progress: fields.status.progress(),
+            state_name: fields.status.name.clone(),
+            open_blockers: fields.open_blockers(),
+            related: fields.related(),
+        })
+    }
+}

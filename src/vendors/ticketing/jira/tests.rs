@@ -1,0 +1,357 @@
+use super::*;
+use crate::http::test_client;
+use domain::ids::TeamKey;
+use domain::issue::System;
+use domain::mapping::{ExecutionMode, Provider, SessionMode};
+use domain::time::Timestamp;
+use serde_json::Value;
+use test_support::{Asked, Reply, TestServer};
+
+fn account(server: &TestServer) -> Jira {
+    let credentials = JiraCredentials::Basic {
+        email: "a@b.c".into(),
+        token: Secret::new("t"),
+    };
+    Jira::new(
+        test_client("jira"),
+        &server.url,
+        Some("https://site.test/"),
+        &credentials,
+    )
+}
+
+fn issue_ref(marker_field: Option<&str>) -> IssueRef {
+    IssueRef {
+        system: System::B,
+        id: IssueId::from("10007"),
+        key: "OPS-7".into(),
+        title: "t".into(),
+        url: "u".into(),
+        marker_field: marker_field.map(str::to_owned),
+    }
+}
+
+fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mapping {
+    Mapping {
+        team_key: TeamKey::from(team),
+        owner: "acme".into(),
+        repo: "shop".into(),
+        default_branch: "main".into(),
+        workflow_file: "w.yml".into(),
+        ticketing: Ticketing::B {
+            jql: clause.into(),
+            repo_field_value: repo.into(),
+            status_field_override: status.map(str::to_owned),
+            repo_field_override: None,
+        },
+        provider: Provider::Direct,
+        execution_mode: ExecutionMode::CiWorkflow,
+        machine_cpus: 1,
+        machine_memory_mb: 256,
+        session_mode: SessionMode::Autonomous,
+        branch_prefix: None,
+        extra_env: Default::default(),
+        max_in_progress: 1,
+        paused: false,
+        planning_enabled: false,
+        planning_workflow_file: None,
+        max_turns: None,
+        max_iterations: None,
+        max_job_minutes: None,
+        budget: None,
+        resume_after_limit: true,
+        created_at: Timestamp::EPOCH,
+        updated_at: Timestamp::EPOCH,
+    }
+}
+
+fn fields() -> Reply {
+    Reply::json(
+        200,
+        &json!([
+            {"id": "summary", "name": "Summary", "custom": false},
+            {"id": "customfield_50", "name": "Agent-Implement Status", "custom": true},
+            {"id": "customfield_51", "name": "Agent-Implement Repo", "custom": true},
+        ]),
+    )
+}
+
+fn wire_issue(number: u64, status: &str, repo: &str, links: Value) -> Value {
+    json!({"id": format!("1000{number}"), "key": format!("OPS-{number}"), "fields": {
+        "summary": "t", "status": {"name": "To Do", "statusCategory": {"key": "new"}},
+        "priority": {"id": "2", "name": "High"}, "created": "2026-11-21T02:00:00.000+0100",
+        "description": {"type": "doc", "version": 1, "content": [
+            {"type": "paragraph", "content": [{"type": "text", "text": "Please."}]}]},
+        "issuelinks": links, "customfield_50": {"value": status}, "customfield_51": {"value": repo},
+        "parent": {"key": "OPS-1", "fields": {"summary": "big", "status": {"name": "Doing"}}},
+    }})
+}
+
+fn link(side: &str, key: &str, category: &str, kind: [&str; 3]) -> Value {
+    json!({"type": {"name": kind[0], "inward": kind[1], "outward": kind[2]}, side: {
+        "key": key, "fields": {"summary": "s", "status": {"name": "S", "statusCategory": {"key": category}}},
+    }})
+}
+
+fn searches(server: &TestServer) -> Vec<Asked> {
+    let asked = server.asked().into_iter();
+    asked
+        .filter(|asked| asked.path == "/rest/api/3/search/jql")
+        .collect()
+}
+
+#[tokio::test]
+async fn a_poll_is_one_search_a_query_paged_to_its_end() {
+    let server = TestServer::start(|asked, _| {
+        if asked.path.ends_with("/field") {
+            return fields();
+        }
+        let body = asked.json();
+        let blocks = ["Blocks", "is blocked by", "blocks"];
+        if body["jql"].as_str().unwrap().starts_with("(project = B)") {
+            let issue = wire_issue(9, "Implementing", "web", json!([]));
+            return Reply::json(200, &json!({"issues": [issue], "isLast": true}));
+        }
+        match body["nextPageToken"].as_str() {
+            None => {
+                let links = json!([
+                    link("inwardIssue", "OPS-5", "new", blocks),
+                    link("inwardIssue", "OPS-6", "done", blocks),
+                    link("outwardIssue", "OPS-8", "new", blocks),
+                    link(
+                        "inwardIssue",
+                        "OPS-4",
+                        "new",
+                        ["Relates", "relates to", "relates to"]
+                    ),
+                ]);
+                let issues = [
+                    wire_issue(2, "Ready", "shop", links),
+                    wire_issue(3, "Ready", "nobody's", json!([])),
+                ];
+                Reply::json(200, &json!({"issues": issues, "nextPageToken": "p2"}))
+            }
+            Some(_) => {
+                let again = wire_issue(2, "Ready", "shop", json!([]));
+                let planned = wire_issue(4, "Plan Approved", "web", json!([]));
+                Reply::json(200, &json!({"issues": [again, planned], "isLast": true}))
+            }
+        }
+    })
+    .await;
+    let mappings = [
+        mapping("SHOP", "project = A", "shop", None),
+        mapping("WEB", " project = A ", "web", Some("customfield_50")),
+        mapping("OTHER", "project = B", "web", None),
+    ];
+    let mappings: Vec<&Mapping> = mappings.iter().collect();
+    let snapshot = account(&server).snapshot(&mappings).await.unwrap();
+    assert_eq!(
+        searches(&server).len(),
+        3,
+        "two pages of one query, one of the other"
+    );
+    assert_eq!(
+        server.asked().len(),
+        4,
+        "the names of the fields are read once"
+    );
+    let sent = server.asked()[0].clone();
+    assert_eq!(sent.header("authorization"), Some("Basic YUBiLmM6dA=="));
+    let found: Vec<(&str, &str, Stage)> = snapshot
+        .issues
+        .iter()
+        .map(|issue| (issue.issue.key.as_str(), issue.team.as_str(), issue.stage))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("OPS-2", "SHOP", Stage::Triggered),
+            ("OPS-4", "WEB", Stage::PlanComplete),
+            ("OPS-9", "OTHER", Stage::Implementing),
+        ]
+    );
+    let first = &snapshot.issues[0];
+    assert_eq!(first.open_blockers.len(), 1);
+    assert_eq!(first.open_blockers[0].key.as_str(), "OPS-5");
+    assert_eq!(first.related.parent.as_deref(), Some("OPS-1: big (Doing)"));
+    assert_eq!(
+        first.related.dependencies,
+        [
+            "blocked by OPS-5: s (S)",
+            "blocked by OPS-6: s (S)",
+            "blocks OPS-8: s (S)",
+            "relates to OPS-4: s (S)"
+        ]
+    );
+    assert_eq!((first.priority, &*first.description), (2, "Please."));
+    assert_eq!(first.created_at.to_string(), "2026-11-21T01:00:00.000Z");
+    assert_eq!(first.issue.url, "https://site.test/browse/OPS-2");
+    assert_eq!(first.issue.marker_field.as_deref(), Some("customfield_50"));
+}
+
+#[tokio::test]
+async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
+    let server = TestServer::start(|asked, _| {
+        if asked.path.ends_with("/field") {
+            return fields();
+        }
+        let body = asked.json();
+        let query = body["jql"].as_str().unwrap();
+        if query.contains("project = GONE") || query.contains("Plan Approved") {
+            return Reply::json(400, &json!({"errorMessages": ["does not exist"]}));
+        }
+        let issues = [
+            wire_issue(2, "Ready", "shop", json!([])),
+            wire_issue(3, "PR Ready", "shop", json!([])),
+        ];
+        Reply::json(200, &json!({"issues": issues, "isLast": true}))
+    })
+    .await;
+    let good = mapping("SHOP", "project = A", "shop", None);
+    let bad = mapping("GONE", "project = GONE", "shop", None);
+    let nameless = mapping("NAMELESS", "project = A", "shop", Some("No such field"));
+    let account = account(&server);
+    let snapshot = account.snapshot(&[&good, &bad, &nameless]).await.unwrap();
+    assert_eq!(snapshot.issues.len(), 1);
+    let unread: Vec<&str> = snapshot.unread.iter().map(TeamKey::as_str).collect();
+    assert_eq!(unread, ["NAMELESS", "GONE"]);
+    let error = account.snapshot(&[&bad]).await.unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
+    assert!(account.snapshot(&[]).await.unwrap().issues.is_empty());
+}
+
+#[tokio::test]
+async fn the_marker_is_one_field_and_what_was_written_is_read_afresh() {
+    let server = TestServer::start(|asked, _| match asked.method.as_str() {
+        "PUT" => Reply::Say(204, vec![], String::new()),
+        "GET" => fields(),
+        _ => Reply::json(200, &json!({"issues": [], "isLast": true})),
+    })
+    .await;
+    let account = account(&server);
+    account
+        .move_marker(&issue_ref(None), Stage::Implementing)
+        .await
+        .unwrap();
+    account
+        .move_marker(&issue_ref(Some("customfield_77")), Stage::PrOpened)
+        .await
+        .unwrap();
+    let asked = server.asked();
+    assert_eq!(asked.len(), 3);
+    assert_eq!(asked[1].path, "/rest/api/3/issue/10007");
+    assert_eq!(
+        asked[1].json(),
+        json!({"fields": {"customfield_50": {"value": "Implementing"}}})
+    );
+    assert_eq!(
+        asked[2].json(),
+        json!({"fields": {"customfield_77": {"value": "PR Ready"}}})
+    );
+    let mapping = mapping("SHOP", "project = A", "shop", None);
+    account.snapshot(&[&mapping]).await.unwrap();
+    assert_eq!(
+        searches(&server)[0].json()["reconcileIssues"],
+        json!([10007])
+    );
+}
+
+#[tokio::test]
+async fn a_comment_is_looked_for_only_after_a_lost_answer() {
+    let ours = |effect: &str| json!([{"key": "agent-implement", "value": {"effect": effect}}]);
+    let server = TestServer::start(move |asked, _| {
+        if asked.method == "POST" {
+            assert_eq!(asked.json()["properties"], ours("e1"));
+            return Reply::json(201, &json!({"id": "1"}));
+        }
+        assert!(asked.path.contains("expand=properties"), "{}", asked.path);
+        let comment = |text: &str, created: &str, properties: Value| {
+            let mut comment = json!({"id": "1", "body": adf::document(text), "created": created});
+            if !properties.is_null() {
+                comment["properties"] = properties;
+            }
+            comment
+        };
+        let comments = match asked.path.split('/').nth(5) {
+            Some("10007") => json!([comment(
+                "Edited since",
+                "2026-11-21T01:00:00.000+0000",
+                ours("e1")
+            )]),
+            Some("blind") => json!([comment(
+                "Hello",
+                "2026-11-21T01:00:00.000+0000",
+                Value::Null
+            )]),
+            _ => json!([
+                comment("Hello", "2026-11-20T01:00:00.000+0000", Value::Null),
+                comment("Hello", "2026-11-21T01:00:00.000+0000", ours("e0")),
+            ]),
+        };
+        Reply::json(200, &json!({"comments": comments}))
+    })
+    .await;
+    let account = account(&server);
+    let since = Timestamp::parse("2026-11-21T00:00:00Z").unwrap();
+    let rows = [
+        ("10007", false, "POST"),
+        ("10007", true, "GET"),
+        ("blind", true, "GET"),
+        ("other", true, "GET POST"),
+    ];
+    for (id, tried, expected) in rows {
+        let before = server.asked().len();
+        let issue = IssueRef {
+            id: IssueId::from(id),
+            ..issue_ref(None)
+        };
+        let is_there = tried && { account.has_comment(&issue, "e1", "Hello", since) }
+            .await
+            .unwrap();
+        if !is_there {
+            account.comment(&issue, "e1", "Hello").await.unwrap();
+        }
+        let methods: Vec<String> = server.asked()[before..]
+            .iter()
+            .map(|asked| asked.method.clone())
+            .collect();
+        assert_eq!(methods.join(" "), expected, "{id} {tried:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
+    let server = TestServer::start(|asked, _| match asked.path.as_str() {
+        "/ex/jira/c1/rest/api/3/myself" => Reply::json(200, &json!({"displayName": "Robot"})),
+        "/ex/jira/c1/rest/api/3/serverInfo" => {
+            Reply::json(200, &json!({"baseUrl": "https://site.test/"}))
+        }
+        _ => Reply::json(429, &json!({"errorMessages": ["slow down"]}))
+            .header("retry-after", 30)
+            .header("x-ratelimit-limit", 100)
+            .header("x-ratelimit-remaining", 0)
+            .header("x-ratelimit-reset", "2099-01-01T00:00Z"),
+    })
+    .await;
+    let api = format!("{}/ex/jira/c1", server.url);
+    let bearer = JiraCredentials::Bearer(Secret::new("tok"));
+    let account = Jira::new(test_client("jira"), &api, None, &bearer);
+    assert_eq!(account.probe().await.unwrap(), "Robot at https://site.test");
+    assert_eq!(
+        server.asked()[0].header("authorization"),
+        Some("Bearer tok")
+    );
+    let error = account.parse_query("project = A").await.unwrap_err();
+    assert!(error.is_limited(), "{error}");
+    let asked = server.asked().len();
+    assert!(account.fields(None).await.unwrap_err().is_limited());
+    assert_eq!(
+        server.asked().len(),
+        asked,
+        "nothing is sent while the gate is closed"
+    );
+    let quota = account.quota();
+    assert_eq!((quota.limit, quota.remaining), (Some(100), Some(0)));
+    assert!(quota.reset_at.is_some(), "{quota:?}");
+}

@@ -1,0 +1,117 @@
+//! Reading what a run is told beside its ticket: our own comments, and the issues around it.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::http::VendorError;
+use domain::ids::IssueId;
+use domain::issue::IssueRef;
+use domain::keys::uuid_for;
+
+use super::Linear;
+use super::snapshot::{Connection, Other};
+
+/// How many siblings of an issue does a run hear of?
+const SIBLINGS: usize = 20;
+
+/// How many issues' siblings are asked for in one request? (100 × 52 points; 10,000 are allowed)
+const BATCH: usize = 100;
+
+const COMMENTS: &str = "\
+query($id: String!, $first: Int!, $ids: [ID!]!) {
+  issue(id: $id) { comments(first: $first, filter: { id: { in: $ids } }) { nodes { id body } } }
+}";
+
+/// One more than we want, because the issue itself is among them.
+const CHILDREN: &str =
+    "{ parent { children(first: 21) { nodes { id identifier title state { name } } } } }";
+
+pub(super) async fn comments(
+    linear: &Linear,
+    issue: &IssueRef,
+    effect_ids: &[String],
+) -> Result<Vec<String>, VendorError> {
+    let ids: Vec<String> = effect_ids.iter().map(|effect| uuid_for(effect)).collect();
+    let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
+    let found: Commented = linear
+        .ask(linear.read("reading our comments", COMMENTS, variables))
+        .await?;
+    let mut bodies: HashMap<String, String> = found
+        .issue
+        .comments
+        .nodes
+        .into_iter()
+        .map(|comment| (comment.id, comment.body))
+        .collect();
+    Ok(ids.iter().filter_map(|id| bodies.remove(id)).collect())
+}
+
+pub(super) async fn siblings(
+    linear: &Linear,
+    issues: &[IssueRef],
+) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
+    let mut siblings = HashMap::new();
+    for batch in issues.chunks(BATCH) {
+        let mut parameters = Vec::new();
+        let mut fields = String::new();
+        let mut variables = Map::new();
+        for (at, issue) in batch.iter().enumerate() {
+            parameters.push(format!("$i{at}: String!"));
+            fields += &format!("s{at}: issue(id: $i{at}) {CHILDREN}\n");
+            variables.insert(format!("i{at}"), issue.id.as_str().into());
+        }
+        let query = format!("query({}) {{ {fields} }}", parameters.join(", "));
+        let request = linear.read("reading sibling issues", &query, Value::Object(variables));
+        let mut found: HashMap<String, Child> = linear.ask(request).await?;
+        for (at, issue) in batch.iter().enumerate() {
+            let parent = found
+                .remove(&format!("s{at}"))
+                .and_then(|child| child.parent);
+            let others = parent
+                .map(|parent| parent.children.nodes)
+                .unwrap_or_default();
+            let lines = others
+                .iter()
+                .filter(|other| other.id != issue.id.as_str())
+                .take(SIBLINGS)
+                .map(|other| other.issue.line());
+            siblings.insert(issue.id.clone(), lines.collect());
+        }
+    }
+    Ok(siblings)
+}
+
+#[derive(Deserialize)]
+struct Commented {
+    issue: Comments,
+}
+
+#[derive(Deserialize)]
+struct Comments {
+    comments: Connection<Comment>,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    id: String,
+    body: String,
+}
+
+#[derive(Deserialize)]
+struct Child {
+    parent: Option<Parent>,
+}
+
+#[derive(Deserialize)]
+struct Parent {
+    children: Connection<Sibling>,
+}
+
+#[derive(Deserialize)]
+struct Sibling {
+    id: String,
+    #[serde(flatten)]
+    issue: Other,
+}

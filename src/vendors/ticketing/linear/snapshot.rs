@@ -1,0 +1,376 @@
+//! Reading all flagged issues: one request a page, whatever the number of mappings.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::http::VendorError;
+use domain::ids::{IssueId, IssueKey, TeamKey};
+use domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, System};
+use domain::packed::{Packed, pack};
+use domain::stage::{ALL_LABELS, Stage};
+use domain::time::Timestamp;
+
+use super::Linear;
+use crate::ticketing::without_secrets;
+
+/// How many issues does a page hold? With what [`PAGE`] asks of each, more would pass the limit
+/// of 10,000 points for one query.
+const PAGE_SIZE: usize = 250;
+
+/// Linear's own counting is not published to the point; a page that is refused as too complex is
+/// asked for again in halves, down to this.
+const SMALLEST_PAGE: usize = 25;
+
+/// How many pages do we read before we take the list for endless?
+const MAX_PAGES: usize = 200;
+
+/// How many issues' further relations are asked for in one request? (40 × 176 points)
+const BLOCKER_BATCH: usize = 40;
+
+/// Types of states in which an issue needs no work and blocks nobody.
+const CLOSED: [&str; 3] = ["completed", "canceled", "duplicate"];
+
+const PAGE: &str = "\
+query($first: Int!, $after: String, $flags: [String!]!, $ours: [String!]!, $closed: [String!]!) {
+  issues(
+    first: $first, after: $after, orderBy: createdAt,
+    filter: { labels: { some: { name: { in: $flags } } }, state: { type: { nin: $closed } } }
+  ) {
+    nodes {
+      id identifier title url description priority createdAt
+      team { key }
+      state { name type }
+      parent { identifier title state { name } }
+      labels(first: 5, filter: { name: { in: $ours } }) { nodes { name } }
+      relations(first: 3) { nodes { type relatedIssue { identifier title state { name } } } }
+      inverseRelations(first: 4) {
+        nodes { type issue { identifier title state { name type } } }
+        pageInfo { hasNextPage endCursor }
+      }
+    }
+    pageInfo { hasNextPage endCursor }
+  }
+}";
+
+const MORE_RELATIONS: &str = "{ inverseRelations(first: 50, after: $CURSOR) {
+  nodes { type issue { identifier title state { name type } } }
+  pageInfo { hasNextPage endCursor }
+} }";
+
+/// Every open issue that carries the trigger or a mark of progress.
+pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorError> {
+    let (mut found, mut unfinished) = (Vec::new(), Vec::new());
+    // An issue may move to a later page while we turn pages.
+    let mut seen = HashSet::new();
+    let mut after: Option<String> = None;
+    let mut page_size = PAGE_SIZE;
+    for _ in 0..MAX_PAGES {
+        let mut page = match page(linear, page_size, after.as_deref()).await {
+            Err(error) if is_too_complex(&error) && page_size > SMALLEST_PAGE => {
+                page_size /= 2;
+                continue;
+            }
+            page => page?,
+        };
+        let texts = page.nodes.iter_mut().map(Issue::take_description);
+        let texts: Vec<String> = texts.collect();
+        let described = page.nodes.into_iter().zip(pack(&texts));
+        for (issue, description) in described.filter(|(issue, _)| seen.insert(issue.id.clone())) {
+            match issue.around.inverse_relations.page_info.next() {
+                Some(_) => unfinished.push((issue, description)),
+                None => found.extend(issue.translate(description)),
+            }
+        }
+        after = page.page_info.next();
+        if after.is_none() {
+            break;
+        }
+    }
+    complete_relations(linear, &mut unfinished).await?;
+    let finished = unfinished.into_iter();
+    let finished = finished.filter_map(|(issue, description)| issue.translate(description));
+    Ok(finished.chain(found).collect())
+}
+
+async fn page(
+    linear: &Linear,
+    first: usize,
+    after: Option<&str>,
+) -> Result<Connection<Issue>, VendorError> {
+    // The label of an opened pull request is a common phrase: alone it flags nothing.
+    let flags: Vec<&str> = ALL_LABELS
+        .into_iter()
+        .filter(|label| Some(*label) != Stage::PrOpened.label())
+        .collect();
+    let variables = json!({
+        "first": first, "after": after,
+        "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
+    });
+    let page: Issues = linear
+        .ask(linear.read("reading flagged issues", PAGE, variables))
+        .await?;
+    Ok(page.issues)
+}
+
+/// Reads the relations that did not fit into the page, many issues in one request.
+async fn complete_relations(
+    linear: &Linear,
+    issues: &mut [(Issue, Packed)],
+) -> Result<(), VendorError> {
+    for _ in 0..MAX_PAGES {
+        let mut open: Vec<(&mut Issue, String)> = issues
+            .iter_mut()
+            .filter_map(|(issue, _)| {
+                let next = issue.around.inverse_relations.page_info.next()?;
+                Some((issue, next))
+            })
+            .take(BLOCKER_BATCH)
+            .collect();
+        if open.is_empty() {
+            break;
+        }
+        let mut parameters = String::new();
+        let mut fields = String::new();
+        let mut variables = Map::new();
+        for (at, (issue, cursor)) in open.iter().enumerate() {
+            parameters += &format!("$i{at}: String!, $c{at}: String, ");
+            let relations = MORE_RELATIONS.replace("$CURSOR", &format!("$c{at}"));
+            fields += &format!("r{at}: issue(id: $i{at}) {relations}\n");
+            variables.insert(format!("i{at}"), issue.id.clone().into());
+            variables.insert(format!("c{at}"), cursor.clone().into());
+        }
+        let query = format!("query({parameters}) {{ {fields} }}");
+        let request = linear.read("reading blocking issues", &query, Value::Object(variables));
+        let mut more: std::collections::HashMap<String, Relations> = linear.ask(request).await?;
+        for (at, (issue, _)) in open.iter_mut().enumerate() {
+            let page = more.remove(&format!("r{at}")).unwrap_or_default();
+            let known = &mut issue.around.inverse_relations;
+            known.nodes.extend(page.inverse_relations.nodes);
+            known.page_info = page.inverse_relations.page_info;
+        }
+    }
+    Ok(())
+}
+
+fn is_too_complex(error: &VendorError) -> bool {
+    error.is_permanent() && error.to_string().to_lowercase().contains("complex")
+}
+
+#[derive(Deserialize)]
+struct Issues {
+    issues: Connection<Issue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Connection<T> {
+    pub(super) nodes: Vec<T>,
+    #[serde(default)]
+    page_info: PageInfo,
+}
+
+impl<T> Default for Connection<T> {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            page_info: PageInfo::default(),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct PageInfo {
+    has_next_page: bool,
+    end_cursor: Option<String>,
+}
+
+impl PageInfo {
+    fn next(&self) -> Option<String> {
+        self.end_cursor.clone().filter(|_| self.has_next_page)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Issue {
+    id: String,
+    identifier: String,
+    #[serde(deserialize_with = "without_secrets")]
+    title: String,
+    url: String,
+    description: Option<String>,
+    priority: f64,
+    created_at: Timestamp,
+    team: Team,
+    state: State,
+    labels: Connection<Label>,
+    #[serde(flatten)]
+    around: Around,
+}
+
+/// What stands around an issue.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Around {
+    parent: Option<Other>,
+    relations: Connection<Relation>,
+    inverse_relations: Connection<InverseRelation>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Team {
+    pub(super) key: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct State {
+    name: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+impl State {
+    pub(super) fn is_open(&self) -> bool {
+        !CLOSED.contains(&self.kind.as_str())
+    }
+
+    fn progress(&self) -> Progress {
+        match self.kind.as_str() {
+            "started" => Progress::Started,
+            "completed" => Progress::Completed,
+            "canceled" | "duplicate" => Progress::Cancelled,
+            _ => Progress::Unstarted,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Label {
+    name: String,
+}
+
+/// An issue beside the one we read.
+#[derive(Deserialize)]
+pub(super) struct Other {
+    identifier: String,
+    #[serde(deserialize_with = "without_secrets")]
+    title: String,
+    state: State,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Relation {
+    #[serde(rename = "type")]
+    kind: String,
+    related_issue: Other,
+}
+
+#[derive(Deserialize)]
+struct InverseRelation {
+    #[serde(rename = "type")]
+    kind: String,
+    issue: Other,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Relations {
+    inverse_relations: Connection<InverseRelation>,
+}
+
+impl Other {
+    pub(super) fn line(&self) -> String {
+        format!("{}: {} ({})", self.identifier, self.title, self.state.name)
+    }
+}
+
+impl Issue {
+    fn take_description(&mut self) -> String {
+        self.description.take().unwrap_or_default()
+    }
+
+    /// None when no label of ours is on it, which a page in motion can show.
+    fn translate(self, description: Packed) -> Option<FlaggedIssue> {
+        let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
+        let stage = Stage::from_labels(labels)?;
+        Some(FlaggedIssue {
+            stage,
+            priority: priority(self.priority),
+            open_blockers: self.around.open_blockers(),
+            related: self.around.related(),
+            issue: IssueRef {
+                system: System::A,
+                id: IssueId::new(self.id),
+                key: IssueKey::new(self.identifier),
+                title: self.title,
+                url: self.url,
+                marker_field: None,
+            },
+            team: TeamKey::new(self.team.key),
+            created_at: self.created_at,
+            description,
+            progress: self.state.progress(),
+            state_name: self.state.name,
+        })
+    }
+}
+
+impl Around {
+    fn open_blockers(&self) -> Vec<OpenBlocker> {
+        let blockers = self.inverse_relations.nodes.iter();
+        blockers
+            .filter(|relation| relation.kind == "blocks" && relation.issue.state.is_open())
+            .map(|relation| OpenBlocker {
+                key: IssueKey::new(&relation.issue.identifier),
+                title: relation.issue.title.clone(),
+            })
+            .collect()
+    }
+
+    pub(super) fn related(&self) -> Related {
+        let from_others = self.inverse_relations.nodes.iter().map(|relation| {
+            let word = match relation.kind.as_str() {
+                "blocks" => "blocked by",
+                "duplicate" => "duplicated by",
+                _ => "related to",
+            };
+            format!("{word} {}", relation.issue.line())
+        });
+        let to_others = self.relations.nodes.iter().map(|relation| {
+            let word = match relation.kind.as_str() {
+                "blocks" => "blocks",
+                "duplicate" => "duplicate of",
+                _ => "related to",
+            };
+            format!("{word} {}", relation.related_issue.line())
+        });
+        Related {
+            parent: self.parent.as_ref().map(Other::line),
+            siblings: Vec::new(),
+            dependencies: from_others.chain(to_others).collect(),
+        }
+    }
+}
+
+/// Linear's 1 is urgent and 4 is low; 0 means none and comes after them.
+fn priority(told: f64) -> u8 {
+    match told as u8 {
+        0 => 5,
+        told => told.min(5),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_priority_sorts_last() {
+        let sorted: Vec<u8> = [0.0, 1.0, 4.0, 9.0].map(priority).to_vec();
+        assert_eq!(sorted, [5, 1, 4, 5]);
+    }
+}

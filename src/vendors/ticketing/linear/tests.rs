@@ -1,0 +1,421 @@
+use super::*;
+use crate::http::test_client;
+use domain::ids::IssueId;
+use domain::issue::System;
+use domain::secret::Secret;
+use test_support::{Asked, Reply, TestServer};
+
+fn account(server: &TestServer) -> Linear {
+    let key = LinearCredentials::Key(Secret::new("lin_api_key"));
+    Linear::new(test_client("linear"), &server.url, key)
+}
+
+fn issue_ref() -> IssueRef {
+    IssueRef {
+        system: System::A,
+        id: IssueId::from("uuid-7"),
+        key: "ENG-7".into(),
+        title: "t".into(),
+        url: "u".into(),
+        marker_field: None,
+    }
+}
+
+fn data(data: Value) -> Reply {
+    Reply::json(200, &json!({ "data": data }))
+}
+
+fn error(code: &str, message: &str) -> Reply {
+    let extensions = json!({"code": code, "userError": true});
+    Reply::json(
+        200,
+        &json!({"data": null, "errors": [{"message": message, "extensions": extensions}]}),
+    )
+}
+
+fn asks(asked: &Asked, word: &str) -> bool {
+    asked.json()["query"].as_str().unwrap().contains(word)
+}
+
+fn blocker(number: u64, kind: &str, state: &str) -> Value {
+    json!({"type": kind, "issue": {
+        "identifier": format!("ENG-{number}"), "title": format!("b{number}"),
+        "state": {"name": "S", "type": state},
+    }})
+}
+
+fn wire_issue(number: u64, labels: &[&str], blockers: Value, more: bool) -> Value {
+    let labels: Vec<_> = labels.iter().map(|name| json!({ "name": name })).collect();
+    json!({
+        "id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t",
+        "url": "u", "description": null, "priority": 0, "createdAt": "2026-11-21T01:00:00.000Z",
+        "team": {"key": "ENG"}, "state": {"name": "Todo"},
+        "parent": {"identifier": "ENG-1", "title": "big", "state": {"name": "Doing"}},
+        "labels": {"nodes": labels},
+        "relations": {"nodes": [{"type": "blocks", "relatedIssue": {
+            "identifier": "OPS-2", "title": "next", "state": {"name": "Todo"}}}]},
+        "inverseRelations": {"nodes": blockers, "pageInfo": {"hasNextPage": more, "endCursor": "c1"}},
+    })
+}
+
+#[tokio::test]
+async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
+    let server = TestServer::start(|asked, _| {
+        let variables = &asked.json()["variables"];
+        if asks(asked, "r0: issue") {
+            assert_eq!(variables["c0"], "c1");
+            return data(json!({"r0": {"inverseRelations": {
+                "nodes": [blocker(99, "blocks", "started")],
+                "pageInfo": {"hasNextPage": false, "endCursor": null},
+            }}}));
+        }
+        let (nodes, next) = match variables["after"].as_str() {
+            None => {
+                let few = json!([
+                    blocker(5, "blocks", "completed"),
+                    blocker(6, "related", "started"),
+                    blocker(8, "blocks", "backlog"),
+                ]);
+                (vec![wire_issue(7, &["Agent-Implement"], few, true)], true)
+            }
+            Some(_) => {
+                let again = wire_issue(7, &["Agent-Implement"], json!([]), false);
+                let working = ["Agent-Implement", "Agent-Working"];
+                (vec![again, wire_issue(9, &working, json!([]), false)], false)
+            }
+        };
+        data(json!({"issues": {"nodes": nodes, "pageInfo": {"hasNextPage": next, "endCursor": "p1"}}}))
+    })
+    .await;
+    let snapshot = account(&server).snapshot(&[]).await.unwrap();
+    assert_eq!(server.asked().len(), 3);
+    assert_eq!(
+        server.asked()[0].header("authorization"),
+        Some("lin_api_key")
+    );
+    assert_eq!(snapshot.issues.len(), 2);
+    let first = &snapshot.issues[0];
+    assert_eq!((first.stage, first.priority), (Stage::Triggered, 5));
+    let blockers: Vec<&str> = first.open_blockers.iter().map(|b| b.key.as_str()).collect();
+    assert_eq!(blockers, ["ENG-8", "ENG-99"]);
+    assert_eq!(first.related.parent.as_deref(), Some("ENG-1: big (Doing)"));
+    let dependencies = &first.related.dependencies;
+    assert_eq!(dependencies[1], "related to ENG-6: b6 (S)");
+    assert_eq!(dependencies.last().unwrap(), "blocks OPS-2: next (Todo)");
+    assert_eq!(snapshot.issues[1].stage, Stage::Implementing);
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
+    let server = TestServer::start(|asked, _| match asked.json()["variables"]["first"].as_u64() {
+        Some(250) => Reply::json(
+            400,
+            &json!({"errors": [{"message": "Query too complex", "extensions": {"code": "INPUT_ERROR"}}]}),
+        ),
+        first => {
+            assert_eq!(first, Some(125));
+            data(json!({"issues": {"nodes": [], "pageInfo": {"hasNextPage": false, "endCursor": null}}}))
+        }
+    })
+    .await;
+    assert!(
+        account(&server)
+            .snapshot(&[])
+            .await
+            .unwrap()
+            .issues
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_limit_stops_all_requests_until_its_reset() {
+    let server = TestServer::start(|_, _| {
+        let now = crate::http::now_millis();
+        Reply::json(400, &json!({"errors": [{"message": "Rate limit exceeded", "extensions": {"code": "RATELIMITED"}}]}))
+            .header("x-ratelimit-requests-limit", 2500)
+            .header("x-ratelimit-requests-remaining", 0)
+            .header("x-ratelimit-requests-reset", now + 90_000)
+    })
+    .await;
+    let linear = account(&server);
+    for _ in 0..2 {
+        let error = linear.snapshot(&[]).await.unwrap_err();
+        assert!(error.is_limited(), "{error}");
+        assert!(error.retry_after().unwrap().as_secs() >= 85);
+    }
+    assert_eq!(server.asked().len(), 1);
+    assert_eq!(linear.quota().remaining, Some(0));
+}
+
+/// An issue of team ENG with these labels, as the marker's read sees it.
+fn seen(state: &str, labels: &[&str], usable: &[&str]) -> Value {
+    let on_issue: Vec<_> = labels
+        .iter()
+        .map(|name| json!({"id": format!("l-{name}"), "name": name}))
+        .collect();
+    let usable: Vec<_> = usable
+        .iter()
+        .map(|name| json!({"id": format!("l-{name}"), "name": name, "isGroup": false, "archivedAt": null, "retiredAt": null, "team": {"id": "t1"}}))
+        .collect();
+    json!({
+        "issue": {
+            "archivedAt": null, "trashed": null, "state": {"type": state},
+            "team": {"id": "t1", "key": "ENG", "states": {"nodes": [{"id": "s1", "type": "started", "position": 1}]}},
+            "labels": {"nodes": on_issue},
+        },
+        "issueLabels": {"nodes": usable},
+    })
+}
+
+#[tokio::test]
+async fn a_move_is_one_read_and_one_write() {
+    let server = TestServer::start(|asked, _| {
+        if asks(asked, "mutation") {
+            return data(json!({"add": {"success": true}}));
+        }
+        data(seen(
+            "backlog",
+            &["Agent-Implement", "Plan-Complete"],
+            &["Agent-Working"],
+        ))
+    })
+    .await;
+    let linear = account(&server);
+    linear
+        .move_marker(&issue_ref(), Stage::Implementing)
+        .await
+        .unwrap();
+    let asked = server.asked();
+    assert_eq!(asked.len(), 2);
+    let write = asked[1].json();
+    assert_eq!(
+        write["variables"],
+        json!({"id": "uuid-7", "add": "l-Agent-Working", "remove0": "l-Plan-Complete", "state": "s1"})
+    );
+    let query = write["query"].as_str().unwrap();
+    assert!(
+        query.find("issueAddLabel") < query.find("issueRemoveLabel"),
+        "{query}"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_label_is_made_and_a_race_for_it_is_lost_gladly() {
+    for lost in [false, true] {
+        let server = TestServer::start(move |asked, before| {
+            if asks(asked, "issueLabelCreate") {
+                return match lost {
+                    true => error("INPUT_ERROR", "Duplicate label name"),
+                    false => data(
+                        json!({"issueLabelCreate": {"success": true, "issueLabel": {"id": "new"}}}),
+                    ),
+                };
+            }
+            if asks(asked, "mutation") {
+                let wanted = if lost { "l-Agent-Working" } else { "new" };
+                assert_eq!(asked.json()["variables"]["add"], wanted);
+                return data(json!({"add": {"success": true}}));
+            }
+            let there: &[&str] = if before > 0 { &["Agent-Working"] } else { &[] };
+            data(seen("started", &[], there))
+        })
+        .await;
+        let linear = account(&server);
+        linear
+            .move_marker(&issue_ref(), Stage::Implementing)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_refused_change_is_looked_at_again_before_it_counts() {
+    let server = TestServer::start(|asked, before| {
+        if asks(asked, "mutation") {
+            return error("INPUT_ERROR", "Label not on issue");
+        }
+        let labels: &[&str] = if before == 0 { &["Agent-Working"] } else { &[] };
+        data(seen("started", labels, &[]))
+    })
+    .await;
+    let linear = account(&server);
+    linear
+        .move_marker(&issue_ref(), Stage::ImplementationFailed)
+        .await
+        .unwrap();
+    assert_eq!(server.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_gone_issue_is_not_found_and_a_gone_label_is_not() {
+    let gone = TestServer::start(|_, _| error("INPUT_ERROR", "Entity not found: Issue")).await;
+    let moved = account(&gone)
+        .move_marker(&issue_ref(), Stage::PrOpened)
+        .await;
+    assert!(moved.unwrap_err().is_not_found());
+
+    let archived = TestServer::start(|_, _| {
+        let mut seen = seen("started", &[], &[]);
+        seen["issue"]["archivedAt"] = json!("2026-11-21T01:00:00.000Z");
+        data(seen)
+    })
+    .await;
+    let moved = account(&archived)
+        .move_marker(&issue_ref(), Stage::PrOpened)
+        .await;
+    assert!(moved.unwrap_err().is_not_found());
+
+    let label = TestServer::start(|asked, _| {
+        if asks(asked, "mutation") {
+            return error("INPUT_ERROR", "Entity not found: IssueLabel");
+        }
+        data(seen("started", &["Agent-Working"], &[]))
+    })
+    .await;
+    let moved = account(&label)
+        .move_marker(&issue_ref(), Stage::ImplementationFailed)
+        .await;
+    let error = moved.unwrap_err();
+    assert!(error.is_permanent() && !error.is_not_found(), "{error}");
+}
+
+#[tokio::test]
+async fn an_issue_that_changed_teams_gets_its_new_teams_label() {
+    let server = TestServer::start(|asked, _| {
+        let variables = &asked.json()["variables"];
+        if asks(asked, "mutation") {
+            return data(json!({}));
+        }
+        let labels: &[&str] = if variables["team"] == "OPS" {
+            &["Ready for Review"]
+        } else {
+            &[]
+        };
+        let mut seen = seen("started", &[], labels);
+        seen["issue"]["team"]["key"] = json!("OPS");
+        data(seen)
+    })
+    .await;
+    account(&server)
+        .move_marker(&issue_ref(), Stage::PrOpened)
+        .await
+        .unwrap();
+    let asked = server.asked();
+    assert_eq!(asked.len(), 3);
+    assert_eq!(asked[2].json()["variables"]["add"], "l-Ready for Review");
+}
+
+#[tokio::test]
+async fn a_comment_is_written_once() {
+    let server = TestServer::start(|asked, _| {
+        if asks(asked, "mutation") {
+            return error("INPUT_ERROR", "Entity with this id exists");
+        }
+        let of = match asked.json()["variables"]["id"] == uuid_for("e1") {
+            true => "uuid-7",
+            false => "uuid-8",
+        };
+        data(json!({"comment": {"issue": {"id": of}}}))
+    })
+    .await;
+    let linear = account(&server);
+    linear.comment(&issue_ref(), "e1", "hello").await.unwrap();
+    let input = &server.asked()[0].json()["variables"]["input"];
+    assert_eq!(input["id"], uuid_for("e1"));
+    let error = linear
+        .comment(&issue_ref(), "e2", "hello")
+        .await
+        .unwrap_err();
+    assert!(error.is_permanent(), "{error}");
+}
+
+#[tokio::test]
+async fn our_comments_are_read_back_by_id_in_the_order_asked_for() {
+    let server = TestServer::start(|asked, _| {
+        let variables = &asked.json()["variables"];
+        assert_eq!(variables["id"], "uuid-7");
+        assert_eq!(variables["ids"][2], uuid_for("e3"));
+        let comment =
+            |effect: &str| json!({"id": uuid_for(effect), "body": format!("of {effect}")});
+        data(json!({"issue": {"comments": {"nodes": [comment("e3"), comment("e1")]}}}))
+    })
+    .await;
+    let effects = ["e1", "e2", "e3"].map(str::to_owned);
+    let bodies = account(&server).comments(&issue_ref(), &effects).await;
+    assert_eq!(bodies.unwrap(), ["of e1", "of e3"]);
+}
+
+#[tokio::test]
+async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
+    let server = TestServer::start(|_, _| {
+        let child = |number: usize| json!({"id": format!("uuid-{number}"), "identifier": format!("ENG-{number}"), "title": "t", "state": {"name": "Todo"}});
+        let children: Vec<Value> = (1..=21).map(child).collect();
+        data(json!({
+            "s0": {"parent": {"children": {"nodes": children}}},
+            "s1": {"parent": null},
+        }))
+    })
+    .await;
+    let orphan = IssueRef {
+        id: IssueId::from("uuid-99"),
+        ..issue_ref()
+    };
+    let siblings = account(&server)
+        .siblings(&[issue_ref(), orphan.clone()])
+        .await
+        .unwrap();
+    let lines = &siblings[&issue_ref().id];
+    assert_eq!(lines.len(), 20);
+    assert!(!lines.iter().any(|line| line.starts_with("ENG-7:")));
+    assert_eq!(lines[0], "ENG-1: t (Todo)");
+    assert!(siblings[&orphan.id].is_empty());
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn links_and_the_probe_are_single_calls() {
+    let server = TestServer::start(|asked, _| match asks(asked, "viewer") {
+        true => data(json!({"viewer": {"name": "Robin"}, "organization": {"name": "Sandbox"}})),
+        false => data(json!({"attachmentCreate": {"success": true}})),
+    })
+    .await;
+    let linear = account(&server);
+    linear
+        .link_pull_request(&issue_ref(), "PR #1", "https://h/1")
+        .await
+        .unwrap();
+    assert_eq!(linear.probe().await.unwrap(), "Robin in Sandbox");
+    assert_eq!(server.asked().len(), 2);
+}
+
+#[test]
+fn each_error_has_the_status_that_says_the_same() {
+    let rows = [
+        (
+            json!({"message": "Authentication required", "extensions": {"code": "AUTHENTICATION_ERROR"}}),
+            401,
+        ),
+        (
+            json!({"message": "no", "extensions": {"code": "FORBIDDEN", "type": "forbidden"}}),
+            403,
+        ),
+        (
+            json!({"message": "Entity not found: Issue", "extensions": {"code": "INPUT_ERROR", "userError": true}}),
+            404,
+        ),
+        (
+            json!({"message": "Argument Validation Error", "extensions": {"type": "invalid input"}}),
+            422,
+        ),
+        (
+            json!({"message": "Internal server error", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}),
+            500,
+        ),
+        (json!({"message": "odd"}), 500),
+    ];
+    for (error, status) in rows {
+        let error: GraphQlError = serde_json::from_value(error).unwrap();
+        assert_eq!(error.status(200), status, "{}", error.message);
+    }
+}
