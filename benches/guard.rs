@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use data_encoding::BASE64;
-use domain::sensitive::{AllowList, OpenKey, Verdict, judge, secrets_in, without};
+use domain::sensitive_files::{
+    AllowList, GuardVerdict, PrivateKeyTracker, check_file, find_secrets, redact_ranges,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -93,20 +95,20 @@ fn main() -> Result<()> {
     let judged = fastest("guard, everything new", &mut || {
         let verdicts = files
             .iter()
-            .map(|file| judge(&file.path, b"", &file.content, &none));
+            .map(|file| check_file(&file.path, b"", &file.content, &none));
         blocked = verdicts
-            .filter(|verdict| matches!(verdict, Verdict::Blocks(_)))
+            .filter(|verdict| matches!(verdict, GuardVerdict::Block(_)))
             .count();
     });
     let unchanged = fastest("guard, nothing new", &mut || {
         for file in &files {
-            judge(&file.path, &file.content, &file.content, &none);
+            check_file(&file.path, &file.content, &file.content, &none);
         }
     });
     let from_disk = fastest("guard, files read from disk", &mut || {
         for file in &files {
             let content = std::fs::read(&file.path).unwrap_or_default();
-            judge(&file.path, b"", &content, &none);
+            check_file(&file.path, b"", &content, &none);
         }
     });
     let mut rows = vec![judged, unchanged, from_disk];
@@ -128,22 +130,22 @@ type Work = fn(&str, &[u8]);
 /// The ways a text is read, each with how many times its bytes are given.
 const WORKS: [(&str, usize, Work); 4] = [
     ("guard, new file", 1, |path, text| {
-        judge(path, b"", text, &AllowList::default());
+        check_file(path, b"", text, &AllowList::default());
     }),
     ("guard, changed file", 2, |path, text| {
         let mut before = text.to_vec();
         before[text.len() / 2] ^= 1;
-        judge(path, &before, text, &AllowList::default());
+        check_file(path, &before, text, &AllowList::default());
     }),
     ("redaction, whole", 1, |_, text| {
         let text = String::from_utf8_lossy(text);
-        without(&text, &secrets_in(&text));
+        redact_ranges(&text, &find_secrets(&text));
     }),
     ("redaction, by line", 1, |_, text| {
-        let (text, mut key) = (String::from_utf8_lossy(text), OpenKey::default());
+        let (text, mut key) = (String::from_utf8_lossy(text), PrivateKeyTracker::default());
         for line in text.split('\n') {
-            if !key.continues(line) {
-                without(line, &secrets_in(line));
+            if !key.feed_line(line) {
+                redact_ranges(line, &find_secrets(line));
             }
         }
     }),
@@ -356,7 +358,7 @@ fn units() -> Result<Vec<Vec<u8>>> {
 
 /// Every text that stands in the rules: the names, and the letters of the formats.
 fn words() -> Result<Vec<String>> {
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/domain/sensitive/rules");
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/domain/sensitive_files/rules");
     let mut words = std::collections::BTreeSet::new();
     for file in read(&rules)? {
         let source = String::from_utf8(file.content)?;

@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use domain::crypto::signature::sign;
 use domain::ids::JobId;
-use domain::keys::signature::sign;
 use domain::secret::Secret;
 use serde_json::{Value, json};
 use store::{Store, WriteTx, steps};
-use support::load::{self, Load};
-use support::peer::{self, Peer};
-use support::rows;
-use support::service::{self, Server, Serving};
-use support::table::{self, Row, Wanted};
+use support::fixtures;
+use support::load::{self, LoadResult};
+use support::peer::{self, PeerProcess};
+use support::service::{self, BenchServer, ServeMode};
+use support::table::{self, BenchRow, Threshold};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// The key with which the host's App would sign; the peer that wants one is given the test key.
@@ -51,7 +51,7 @@ struct Line {
     only: Option<String>,
     /// Serves, for the benchmark in another process.
     #[arg(long, hide = true)]
-    serve: Option<Serving>,
+    serve: Option<ServeMode>,
     /// What cargo says to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -86,28 +86,28 @@ fn main() -> Result<()> {
         "{} connections, {} rounds of {} s each",
         line.connections, line.rounds, line.seconds
     );
-    table::print(&title, "per second", &rows);
+    table::print_table(&title, "per second", &rows);
     judge(&rows);
     Ok(())
 }
 
-fn judge(rows: &[Row]) {
-    let ratio = |one, other, wanted| table::ratio(rows, one, other, wanted);
-    ratio(PROGRESS, IN_MEMORY, Wanted::AtLeast(0.4));
-    ratio(PROGRESS, REFUSED, Wanted::AtLeast(0.4));
-    ratio(PROGRESS, GET, Wanted::Told);
-    ratio(PROGRESS, SOCKET, Wanted::Told);
-    ratio(PROGRESS, STORE, Wanted::Told);
-    ratio(PROGRESS, FILE, Wanted::Told);
-    ratio(STORE, FILE, Wanted::Told);
-    ratio(STORE, SINGLE, Wanted::Told);
-    ratio(WEBHOOK, REPEATED, Wanted::AtLeast(0.4));
-    ratio(WEBHOOK, NODE, Wanted::AtLeast(5.0));
-    ratio(WEBHOOK, PROBOT, Wanted::Told);
-    ratio(WEBHOOK, ADNANH, Wanted::Told);
-    ratio(WEBHOOK, ADNANH_DONE, Wanted::AtLeast(10.0));
-    ratio(PROGRESS, NODE, Wanted::AtLeast(5.0));
-    ratio(PROGRESS, ADNANH_DONE, Wanted::AtLeast(10.0));
+fn judge(rows: &[BenchRow]) {
+    let ratio = |one, other, wanted| table::print_ratio(rows, one, other, wanted);
+    ratio(PROGRESS, IN_MEMORY, Threshold::AtLeast(0.4));
+    ratio(PROGRESS, REFUSED, Threshold::AtLeast(0.4));
+    ratio(PROGRESS, GET, Threshold::ReportOnly);
+    ratio(PROGRESS, SOCKET, Threshold::ReportOnly);
+    ratio(PROGRESS, STORE, Threshold::ReportOnly);
+    ratio(PROGRESS, FILE, Threshold::ReportOnly);
+    ratio(STORE, FILE, Threshold::ReportOnly);
+    ratio(STORE, SINGLE, Threshold::ReportOnly);
+    ratio(WEBHOOK, REPEATED, Threshold::AtLeast(0.4));
+    ratio(WEBHOOK, NODE, Threshold::AtLeast(5.0));
+    ratio(WEBHOOK, PROBOT, Threshold::ReportOnly);
+    ratio(WEBHOOK, ADNANH, Threshold::ReportOnly);
+    ratio(WEBHOOK, ADNANH_DONE, Threshold::AtLeast(10.0));
+    ratio(PROGRESS, NODE, Threshold::AtLeast(5.0));
+    ratio(PROGRESS, ADNANH_DONE, Threshold::AtLeast(10.0));
 }
 
 struct Bench<'l> {
@@ -134,7 +134,7 @@ impl<'l> Bench<'l> {
     }
 
     /// Every row. Round by round, so that what else the machine does falls on all of them.
-    async fn all(&self) -> Result<Vec<Row>> {
+    async fn all(&self) -> Result<Vec<BenchRow>> {
         let mut rows = self.peers_missing();
         for _ in 0..self.line.rounds {
             self.limits(&mut rows).await?;
@@ -152,9 +152,9 @@ impl<'l> Bench<'l> {
             .is_none_or(|only| name.contains(only))
     }
 
-    async fn limits(&self, rows: &mut Vec<Row>) -> Result<()> {
+    async fn limits(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
         if self.wants(SOCKET) {
-            let server = Server::start(Serving::Socket, &self.line.dir)?;
+            let server = BenchServer::start(ServeMode::Socket, &self.line.dir)?;
             let load = self.drive(&server, &[200], |n| self.progress(n)).await?;
             note(rows, SOCKET, &load, String::new());
         }
@@ -171,30 +171,30 @@ impl<'l> Bench<'l> {
         Ok(())
     }
 
-    async fn service(&self, rows: &mut Vec<Row>) -> Result<()> {
+    async fn service(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
         let progress = |number| self.progress(number);
         let refused = |_| self.report(&json!({"step": null}).to_string());
         let get = |_| b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
         let fresh = |number| self.webhook(number);
         let known = |_| self.webhook(0);
-        self.asked(rows, GET, Serving::Disk, get, 200).await?;
-        self.asked(rows, REFUSED, Serving::Disk, refused, 400)
+        self.asked(rows, GET, ServeMode::Disk, get, 200).await?;
+        self.asked(rows, REFUSED, ServeMode::Disk, refused, 400)
             .await?;
-        self.asked(rows, IN_MEMORY, Serving::Memory, progress, 200)
+        self.asked(rows, IN_MEMORY, ServeMode::Memory, progress, 200)
             .await?;
-        self.asked(rows, PROGRESS, Serving::Disk, progress, 200)
+        self.asked(rows, PROGRESS, ServeMode::Disk, progress, 200)
             .await?;
-        self.asked(rows, REPEATED, Serving::Disk, known, 200)
+        self.asked(rows, REPEATED, ServeMode::Disk, known, 200)
             .await?;
-        self.asked(rows, WEBHOOK, Serving::Disk, fresh, 200).await
+        self.asked(rows, WEBHOOK, ServeMode::Disk, fresh, 200).await
     }
 
     /// Measures a row of the service, which starts anew for it on an empty store.
     async fn asked(
         &self,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<BenchRow>,
         name: &'static str,
-        serving: Serving,
+        serving: ServeMode,
         request: impl Fn(u64) -> Vec<u8>,
         status: u16,
     ) -> Result<()> {
@@ -202,11 +202,11 @@ impl<'l> Bench<'l> {
             return Ok(());
         }
         let dir = tempfile::tempdir_in(&self.line.dir)?;
-        let server = Server::start(serving, dir.path())?;
+        let server = BenchServer::start(serving, dir.path())?;
         let load = self.drive(&server, &[status], request).await?;
-        let used = peer::cpu(server.pid())?;
-        let commits = server.end()?;
-        let cost = used.as_secs_f64() * 1e6 / load.done as f64;
+        let used = peer::cpu_time(server.pid())?;
+        let commits = server.stop()?;
+        let cost = used.as_secs_f64() * 1e6 / load.responses as f64;
         let seen = format!("{cost:.0} us of processor, {}", group(&load, commits));
         note(rows, name, &load, seen);
         Ok(())
@@ -214,16 +214,16 @@ impl<'l> Bench<'l> {
 
     async fn drive(
         &self,
-        server: &Server,
+        server: &BenchServer,
         statuses: &[u16],
         request: impl Fn(u64) -> Vec<u8>,
-    ) -> Result<Load> {
+    ) -> Result<LoadResult> {
         let connections = self.line.connections;
         load::drive(server.address, connections, self.span, statuses, request).await
     }
 
     /// Says which programs of others there are not.
-    fn peers_missing(&self) -> Vec<Row> {
+    fn peers_missing(&self) -> Vec<BenchRow> {
         for (name, program) in [
             (NODE, self.node_script("receiver.mjs")),
             (PROBOT, self.node_script("probot.mjs")),
@@ -248,7 +248,7 @@ impl<'l> Bench<'l> {
         self.line.tools.join("bin/webhook")
     }
 
-    async fn peers(&self, rows: &mut Vec<Row>) -> Result<()> {
+    async fn peers(&self, rows: &mut Vec<BenchRow>) -> Result<()> {
         let dir = tempfile::tempdir_in(&self.line.dir)?;
         let database = dir.path().join("receiver.sqlite");
         // Children of a program that has ended hold its port for a moment: each has one of its own.
@@ -292,30 +292,30 @@ impl<'l> Bench<'l> {
 
     async fn peer(
         &self,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<BenchRow>,
         name: &'static str,
         mut command: Command,
         port: u16,
     ) -> Result<()> {
-        let peer = match Peer::start(&mut command, port) {
+        let peer = match PeerProcess::start(&mut command, port) {
             Ok(peer) => peer,
             Err(error) => {
                 println!("{name}: not measured, {error:#}");
                 return Ok(());
             }
         };
-        let (connections, before) = (self.line.connections, peer::cpu(peer.pid())?);
+        let (connections, before) = (self.line.connections, peer::cpu_time(peer.pid())?);
         let request = |number| self.webhook(number);
         let load = load::drive(peer.address, connections, self.span, &[200], request).await?;
-        let used = peer::cpu(peer.pid())?.saturating_sub(before);
-        let cost = used.as_secs_f64() * 1e6 / load.done as f64;
+        let used = peer::cpu_time(peer.pid())?.saturating_sub(before);
+        let cost = used.as_secs_f64() * 1e6 / load.responses as f64;
         note(rows, name, &load, format!("{cost:.0} us of processor"));
         Ok(())
     }
 
     /// A file to which records of a report's size are appended: all that wait, then one fsync, then
     /// the answers. No program with one log can do better.
-    async fn file(&self) -> Result<Load> {
+    async fn file(&self) -> Result<LoadResult> {
         let dir = tempfile::tempdir_in(&self.line.dir)?;
         let mut file = std::fs::File::create(dir.path().join("log"))?;
         let (queue, mut waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>(1024);
@@ -335,7 +335,7 @@ impl<'l> Bench<'l> {
             }
             Ok(())
         });
-        let record = serde_json::to_vec(&rows::step(0))?;
+        let record = serde_json::to_vec(&fixtures::step(0))?;
         let load = self
             .repeat(async || {
                 let (reply, answer) = oneshot::channel();
@@ -349,7 +349,7 @@ impl<'l> Bench<'l> {
     }
 
     /// The rows of a report put into the store without HTTP.
-    async fn store(&self, turns: Turns) -> Result<(Load, u64)> {
+    async fn store(&self, turns: Turns) -> Result<(LoadResult, u64)> {
         let dir = tempfile::tempdir_in(&self.line.dir)?;
         let store = Store::open(dir.path())?;
         let turn = Mutex::new(());
@@ -360,9 +360,9 @@ impl<'l> Bench<'l> {
                     Turns::OneByOne => Some(turn.lock().await),
                 };
                 let number = self.next();
-                let step = rows::step(number % steps::MAX_STEPS);
+                let step = fixtures::step(number % steps::MAX_STEPS);
                 let put = move |tx: &WriteTx<'_>| {
-                    steps::put(tx, &JobId::from(rows::RUNNING), &step, number)
+                    steps::put(tx, &JobId::from(fixtures::RUNNING_JOB_ID), &step, number)
                 };
                 Ok(store.write(put).await?)
             })
@@ -371,7 +371,7 @@ impl<'l> Bench<'l> {
     }
 
     /// Does something over and over, as often at once as there are connections.
-    async fn repeat(&self, once: impl AsyncFn() -> Result<()>) -> Result<Load> {
+    async fn repeat(&self, once: impl AsyncFn() -> Result<()>) -> Result<LoadResult> {
         let began = Instant::now();
         let callers = (0..self.line.connections).map(|_| async {
             let mut took = Vec::new();
@@ -383,7 +383,7 @@ impl<'l> Bench<'l> {
             Ok::<_, anyhow::Error>(took)
         });
         let all = futures_util::future::try_join_all(callers).await?;
-        Load::of(all, began.elapsed())
+        LoadResult::from_latencies(all, began.elapsed())
     }
 
     fn next(&self) -> u64 {
@@ -391,7 +391,7 @@ impl<'l> Bench<'l> {
     }
 
     fn progress(&self, _: u64) -> Vec<u8> {
-        self.report(&json!({"step": rows::step(self.next() % steps::MAX_STEPS)}).to_string())
+        self.report(&json!({"step": fixtures::step(self.next() % steps::MAX_STEPS)}).to_string())
     }
 
     fn report(&self, body: &str) -> Vec<u8> {
@@ -447,14 +447,14 @@ fn webhook_body() -> String {
     .to_string()
 }
 
-fn group(load: &Load, commits: u64) -> String {
+fn group(load: &LoadResult, commits: u64) -> String {
     match commits {
         0 | 1 => String::new(),
-        commits => format!("{:.1} a commit", load.done as f64 / commits as f64),
+        commits => format!("{:.1} a commit", load.responses as f64 / commits as f64),
     }
 }
 
-fn note(rows: &mut Vec<Row>, name: &str, load: &Load, seen: String) {
+fn note(rows: &mut Vec<BenchRow>, name: &str, load: &LoadResult, seen: String) {
     let p99 = table::millis(load.p99);
     let seen = format!("p99 {p99:.1} ms  {seen}");
     match rows.iter_mut().find(|row| row.name == name) {
@@ -462,6 +462,6 @@ fn note(rows: &mut Vec<Row>, name: &str, load: &Load, seen: String) {
             row.samples.push(load.rate());
             row.note = seen;
         }
-        None => rows.push(Row::of(name, vec![load.rate()]).noted(seen)),
+        None => rows.push(BenchRow::with_samples(name, vec![load.rate()]).with_note(seen)),
     }
 }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
-use domain::keys::admin_token;
+use domain::crypto::admin_token;
 use domain::secret::Secret;
 use engine::app::App;
 use store::admin_tokens::{self, AdminToken};
 use store::{Store, jobs};
-use support::table::{self, Row, Wanted, millis};
-use support::{load, rows, service};
+use support::table::{self, BenchRow, Threshold, millis};
+use support::{fixtures, load, service};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,7 +56,7 @@ async fn main() -> Result<()> {
     let line = Line::parse();
     let few = Side::start(&line, FEW).await?;
     let many = Side::start(&line, line.jobs).await?;
-    let job = &rows::ended(FEW / 2).id;
+    let job = &fixtures::ended_job(FEW / 2).id;
     let lists = [
         "/api/log".to_owned(),
         "/api/pulls".to_owned(),
@@ -80,25 +80,25 @@ async fn main() -> Result<()> {
             small.push(few.ask(path).await?);
             large.push(many.ask(path).await?);
         }
-        let small = Row::of(format!("{path}, {} jobs", few.jobs), small);
-        let large = Row::of(format!("{path}, {} jobs", many.jobs), large);
+        let small = BenchRow::with_samples(format!("{path}, {} jobs", few.jobs), small);
+        let large = BenchRow::with_samples(format!("{path}, {} jobs", many.jobs), large);
         ratios.push((path, large.median(), small.median()));
         table.extend([small, large]);
     }
     let bare = table[1].median();
-    table::print("one caller", "ms", &table);
+    table::print_table("one caller", "ms", &table);
     for (path, large, small) in ratios {
         // Both sides have pages in memory; what scatters is the machine.
-        table::judge(
+        table::print_check(
             &format!("{path}: large store / small"),
             large / small,
-            Wanted::AtMost(2.0),
+            Threshold::AtMost(2.0),
         );
         if path == "/api/log" {
-            table::judge(
+            table::print_check(
                 "/api/log / bare read of as many rows",
                 large / bare,
-                Wanted::Told,
+                Threshold::ReportOnly,
             );
         }
     }
@@ -110,17 +110,17 @@ impl Side {
         let dir = tempfile::tempdir_in(&line.dir)?;
         let store = Store::open(dir.path())?;
         let began = Instant::now();
-        rows::fill(&store, jobs).await?;
+        fixtures::fill_store(&store, jobs).await?;
         println!(
             "{jobs} jobs: {:.0} MB, made in {:.1} s",
-            rows::megabytes(dir.path())?,
+            fixtures::dir_size_mb(dir.path())?,
             began.elapsed().as_secs_f64()
         );
-        let app = service::app(store, &[])?;
-        let token = admin_token::fresh().map_err(|error| anyhow!(error))?;
+        let app = service::build_app(store, &[])?;
+        let token = admin_token::generate_token().map_err(|error| anyhow!(error))?;
         let token = token.expose().to_owned();
         let code = Secret::new(service::ACCESS_CODE);
-        let (hash, now) = (admin_token::hash(&token, &code), app.now());
+        let (hash, now) = (admin_token::hash_token(&token, &code), app.now());
         let expires_at = now + Duration::from_secs(3600);
         let put = app
             .store
@@ -148,25 +148,28 @@ impl Side {
         );
         let began = Instant::now();
         stream.write_all(request.as_bytes()).await?;
-        let status = load::answer(&mut stream, &mut Vec::new()).await?;
+        let status = load::read_status(&mut stream, &mut Vec::new()).await?;
         ensure!(status == 200, "{path}: status {status}");
         Ok(millis(began.elapsed()))
     }
 
     /// The read that a page of the dispatch log cannot do without.
-    fn bare(&self, rounds: usize) -> Result<Row> {
+    fn bare(&self, rounds: usize) -> Result<BenchRow> {
         let mut samples = Vec::new();
         for _ in 0..rounds {
             let began = Instant::now();
-            let read = self.app.store.read(|tx| jobs::latest(tx, jobs::LOG_SIZE))?;
+            let read = self
+                .app
+                .store
+                .read(|tx| jobs::latest(tx, jobs::DISPATCH_LOG_SIZE))?;
             samples.push(millis(began.elapsed()));
-            ensure!(read.len() == jobs::LOG_SIZE, "too few jobs");
+            ensure!(read.len() == jobs::DISPATCH_LOG_SIZE, "too few jobs");
         }
         let name = format!(
             "{} rows read and decoded, {} jobs",
-            jobs::LOG_SIZE,
+            jobs::DISPATCH_LOG_SIZE,
             self.jobs
         );
-        Ok(Row::of(name, samples))
+        Ok(BenchRow::with_samples(name, samples))
     }
 }

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use domain::decision::{self, View};
+use domain::decision::{self, SchedulingState};
 use domain::issue::FlaggedIssue;
 use domain::mapping::Mapping;
-use engine::Stop;
+use engine::ShutdownSignal;
 use engine::app::App;
-use fake_vendors::{Dial, Town, Vendor};
+use fake_vendors::{FakeService, FakeVendors, FaultRates};
 use store::{Store, mappings, outbox};
-use support::table::{self, Row, Wanted, millis};
-use support::{rows, service, town};
+use support::table::{self, BenchRow, Threshold, millis};
+use support::{fixtures, service, vendor_setup};
 
 /// How many tickets one poll dispatches, and how long each call to a vendor takes then.
 const TICKETS: usize = 20;
@@ -61,20 +61,20 @@ async fn main() -> Result<()> {
 /// Polls over everything, of which nothing may run.
 async fn cycle(line: &Line) -> Result<()> {
     let place = Place::new(line, INTERVAL).await?;
-    town::file(&place.town, line.mappings, 1..=line.issues / line.mappings);
-    let mapped = (1..=line.mappings).map(|number| paused(&town::team(number)));
+    vendor_setup::create_issues(&place.town, line.mappings, 1..=line.issues / line.mappings);
+    let mapped = (1..=line.mappings).map(|number| paused(&vendor_setup::team_key(number)));
     let mapped = mapped.collect::<Result<Vec<Mapping>>>()?;
     place.map(&mapped).await?;
-    engine::poll::once(&place.app).await?;
+    engine::poll::run_once(&place.app).await?;
 
     let account = place.app.ticketing.first().context("no account")?;
     let own: Vec<&Mapping> = mapped.iter().collect();
-    let view = View {
+    let view = SchedulingState {
         mappings: mapped
             .iter()
             .map(|mapping| (mapping.team_key.clone(), mapping.clone()))
             .collect(),
-        ..View::default()
+        ..SchedulingState::default()
     };
     let (mut polls, mut looks, mut decides, mut copies, mut passes) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -82,7 +82,7 @@ async fn cycle(line: &Line) -> Result<()> {
     for _ in 0..line.rounds {
         place.town.requests().clear();
         let began = Instant::now();
-        engine::poll::once(&place.app).await?;
+        engine::poll::run_once(&place.app).await?;
         polls.push(millis(began.elapsed()));
         asked = place.asked();
         let began = Instant::now();
@@ -95,42 +95,42 @@ async fn cycle(line: &Line) -> Result<()> {
         decides.push(timed(|| decision::decide(&view, issues, now)));
     }
     let table = [
-        Row::of("a whole poll, stand-in tracker included", polls),
-        Row::of("asking and reading alone", looks),
-        Row::of("the decision alone", decides),
-        Row::of("limit: a copy of every issue", copies),
-        Row::of("limit: one pass, each looked up", passes),
+        BenchRow::with_samples("a whole poll, stand-in tracker included", polls),
+        BenchRow::with_samples("asking and reading alone", looks),
+        BenchRow::with_samples("the decision alone", decides),
+        BenchRow::with_samples("limit: a copy of every issue", copies),
+        BenchRow::with_samples("limit: one pass, each looked up", passes),
     ];
     let title = format!("{} mappings, {} issues", line.mappings, line.issues);
-    table::print(&title, "ms", &table);
+    table::print_table(&title, "ms", &table);
     let pages = line.issues.div_ceil(250) as f64;
     let [poll, look, decide, copy, pass] = &table;
-    table::judge(
+    table::print_check(
         "requests of a poll / pages of 250",
         asked as f64 / pages,
-        Wanted::AtMost(1.0),
+        Threshold::AtMost(1.0),
     );
-    table::judge(
+    table::print_check(
         "the decision / a copy of every issue",
         decide.median() / copy.median(),
-        Wanted::Told,
+        Threshold::ReportOnly,
     );
-    table::judge(
+    table::print_check(
         "the decision / one pass",
         decide.median() / pass.median(),
-        Wanted::Told,
+        Threshold::ReportOnly,
     );
-    table::judge(
+    table::print_check(
         "a whole poll / asking and reading",
         poll.median() / look.median(),
-        Wanted::Told,
+        Threshold::ReportOnly,
     );
     place.end().await;
     Ok(())
 }
 
 /// The least that a decision must do: find the mapping of each issue.
-fn one_pass(view: &View, issues: &[FlaggedIssue]) -> usize {
+fn one_pass(view: &SchedulingState, issues: &[FlaggedIssue]) -> usize {
     let known = issues
         .iter()
         .filter(|issue| view.mappings.contains_key(&issue.team));
@@ -148,22 +148,24 @@ async fn dispatch(line: &Line) -> Result<()> {
     let (mut took, mut calls, mut more, mut watched) = (Vec::new(), 0, 0, 0);
     for _ in 0..line.rounds {
         let place = Place::new(line, INTERVAL).await?;
-        place.map(&[rows::mapping(&town::team(1))?]).await?;
-        let (stop, stopped) = Stop::new();
-        let delivery = tokio::spawn(engine::deliver::run(place.app.clone(), stopped));
+        place
+            .map(&[fixtures::mapping(&vendor_setup::team_key(1))?])
+            .await?;
+        let (stop, stopped) = ShutdownSignal::new();
+        let delivery = tokio::spawn(engine::outbox_worker::run(place.app.clone(), stopped));
         // With the first ticket the service learns what it asks for once, the ids of labels say.
-        town::file(&place.town, 1, 1..=1);
+        vendor_setup::create_issues(&place.town, 1, 1..=1);
         place.poll_and_deliver(1).await?;
         // What a poll asks for whatever the number of its tickets, one ticket shows.
         place.town.requests().clear();
-        town::file(&place.town, 1, 2..=2);
+        vendor_setup::create_issues(&place.town, 1, 2..=2);
         place.poll_and_deliver(2).await?;
         let of_one = place.asked();
-        town::file(&place.town, 1, 3..=2 + TICKETS);
-        for vendor in [Vendor::Linear, Vendor::GitHub] {
-            place.town.faults(vendor).set(Dial {
+        vendor_setup::create_issues(&place.town, 1, 3..=2 + TICKETS);
+        for vendor in [FakeService::Linear, FakeService::GitHub] {
+            place.town.faults(vendor).set_rates(FaultRates {
                 latency: LATENCY,
-                ..Dial::default()
+                ..FaultRates::default()
             });
         }
         place.town.requests().clear();
@@ -173,29 +175,29 @@ async fn dispatch(line: &Line) -> Result<()> {
         calls = place.asked();
         more = calls - of_one;
         place.town.requests().clear();
-        engine::watch::once(&place.app).await?;
+        engine::run_monitor::run_once(&place.app).await?;
         watched = place.asked();
         stop.send(true)?;
         delivery.await?;
         place.end().await;
     }
     let table = [
-        Row::of("twenty tickets, from poll to all delivered", took),
-        Row::of(
+        BenchRow::with_samples("twenty tickets, from poll to all delivered", took),
+        BenchRow::with_samples(
             "limit: one poll and one call after it",
             vec![2.0 * millis(LATENCY)],
         ),
     ];
-    table::print("20 tickets, 100 ms a call", "ms", &table);
+    table::print_table("20 tickets, 100 ms a call", "ms", &table);
     let seconds = table[0].median() / 1e3;
-    table::judge("seconds", seconds, Wanted::AtMost(2.0));
+    table::print_check("seconds", seconds, Threshold::AtMost(2.0));
     println!("({calls} calls, those of the poll itself among them)");
     let each = more as f64 / (TICKETS - 1) as f64;
-    table::judge("calls of one more ticket", each, Wanted::AtMost(3.0));
-    table::judge(
+    table::print_check("calls of one more ticket", each, Threshold::AtMost(3.0));
+    table::print_check(
         "calls to watch the runs of one repository",
         watched as f64,
-        Wanted::AtMost(1.0),
+        Threshold::AtMost(1.0),
     );
     Ok(())
 }
@@ -203,8 +205,10 @@ async fn dispatch(line: &Line) -> Result<()> {
 /// From the moment a ticket is flagged to its run at the host, while the engine turns by itself.
 async fn trigger(line: &Line) -> Result<()> {
     let place = Place::new(line, INTERVAL).await?;
-    place.map(&[rows::mapping(&town::team(1))?]).await?;
-    let (stop, stopped) = Stop::new();
+    place
+        .map(&[fixtures::mapping(&vendor_setup::team_key(1))?])
+        .await?;
+    let (stop, stopped) = ShutdownSignal::new();
     let engine = tokio::spawn(engine::run(place.app.clone(), stopped));
     let mut waits = Vec::new();
     for number in 1..=2 * line.rounds {
@@ -213,7 +217,7 @@ async fn trigger(line: &Line) -> Result<()> {
         let issue = place
             .town
             .linear()
-            .issue(&format!("{}-{number}", town::team(1)));
+            .issue(&format!("{}-{number}", vendor_setup::team_key(1)));
         issue.title("Do it").add_label("Agent-Implement");
         while place.town.github().repo("acme", "shop").runs().len() < number {
             ensure!(began.elapsed() < Duration::from_secs(60), "not dispatched");
@@ -224,17 +228,17 @@ async fn trigger(line: &Line) -> Result<()> {
     let slowest = waits.iter().copied().fold(0.0, f64::max);
     let interval = millis(INTERVAL);
     let table = [
-        Row::of("from the flag to the run at the host", waits),
-        Row::of(
+        BenchRow::with_samples("from the flag to the run at the host", waits),
+        BenchRow::with_samples(
             "limit: half an interval, as luck has it",
             vec![interval / 2.0],
         ),
     ];
-    table::print("an engine that polls every second", "ms", &table);
-    table::judge(
+    table::print_table("an engine that polls every second", "ms", &table);
+    table::print_check(
         "slowest, seconds beyond the interval",
         (slowest - interval).max(0.0) / 1e3,
-        Wanted::AtMost(2.0),
+        Threshold::AtMost(2.0),
     );
     stop.send(true)?;
     engine.await?;
@@ -244,7 +248,7 @@ async fn trigger(line: &Line) -> Result<()> {
 
 /// The vendors and a service that nobody turns.
 struct Place {
-    town: Town,
+    town: FakeVendors,
     app: App,
     _dir: tempfile::TempDir,
 }
@@ -252,9 +256,9 @@ struct Place {
 impl Place {
     async fn new(line: &Line, poll: Duration) -> Result<Self> {
         let dir = tempfile::tempdir_in(&line.dir)?;
-        let town = town::start(&dir.path().join("town")).await?;
+        let town = vendor_setup::start_vendors(&dir.path().join("town")).await?;
         let store = Store::open(&dir.path().join("data"))?;
-        let app = service::app(store, &town::flags(&town, poll))?;
+        let app = service::build_app(store, &vendor_setup::service_flags(&town, poll))?;
         Ok(Self {
             town,
             app,
@@ -274,16 +278,16 @@ impl Place {
 
     /// How often the vendors were asked since the log was cleared.
     fn asked(&self) -> usize {
-        let asked = |vendor| self.town.requests().of(vendor).len();
-        asked(Vendor::Linear) + asked(Vendor::GitHub)
+        let asked = |vendor| self.town.requests().for_service(vendor).len();
+        asked(FakeService::Linear) + asked(FakeService::GitHub)
     }
 
     /// Polls once and waits until nothing is owed any more and so many runs have been started.
     async fn poll_and_deliver(&self, runs: usize) -> Result<()> {
-        engine::poll::once(&self.app).await?;
+        engine::poll::run_once(&self.app).await?;
         let began = Instant::now();
         loop {
-            let is_idle = self.app.store.read(outbox::lanes)?.is_empty();
+            let is_idle = self.app.store.read(outbox::queue_keys)?.is_empty();
             let started = self.town.github().repo("acme", "shop").runs().len();
             if is_idle && started == runs {
                 return Ok(());
@@ -301,6 +305,6 @@ impl Place {
 fn paused(team: &str) -> Result<Mapping> {
     Ok(Mapping {
         paused: true,
-        ..rows::mapping(team)?
+        ..fixtures::mapping(team)?
     })
 }

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use fake_vendors::Vendor;
+use fake_vendors::FakeService;
 use rustix::process::{Pid, Signal, kill_process};
 use store::{Store, mappings};
 use support::peer;
-use support::table::{self, Row, Wanted, millis};
-use support::{rows, town};
+use support::table::{self, BenchRow, Threshold, millis};
+use support::{fixtures, vendor_setup};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -70,11 +70,11 @@ async fn starts(line: &Line) -> Result<()> {
     for jobs in [0, line.jobs] {
         let dir = tempfile::tempdir_in(&line.dir)?;
         let store = Store::open(dir.path())?;
-        rows::fill(&store, jobs).await?;
-        let mapping = rows::mapping("ENG")?;
+        fixtures::fill_store(&store, jobs).await?;
+        let mapping = fixtures::mapping("ENG")?;
         store.write(move |tx| mappings::put(tx, &mapping)).await?;
         drop(store);
-        println!("{jobs} jobs: {:.0} MB", rows::megabytes(dir.path())?);
+        println!("{jobs} jobs: {:.0} MB", fixtures::dir_size_mb(dir.path())?);
         for (how, end) in [("a clean end", End::Clean), ("kill -9", End::Killed)] {
             let (mut firsts, mut opens) = (Vec::new(), Vec::new());
             // The first only leaves the store as the others are to find it.
@@ -86,17 +86,17 @@ async fn starts(line: &Line) -> Result<()> {
                 first_request(dir.path(), end)?;
                 opens.push(opened(dir.path())?);
             }
-            table.push(Row::of(
+            table.push(BenchRow::with_samples(
                 format!("first poll, {jobs} jobs, after {how}"),
                 firsts,
             ));
-            table.push(Row::of(
+            table.push(BenchRow::with_samples(
                 format!("limit: store opened, {jobs} jobs, after {how}"),
                 opens,
             ));
         }
     }
-    table::print(
+    table::print_table(
         "from exec to the first request at the tracker",
         "ms",
         &table,
@@ -105,18 +105,22 @@ async fn starts(line: &Line) -> Result<()> {
         .iter()
         .filter(|row| row.name.starts_with("first poll"))
     {
-        table::judge(
+        table::print_check(
             &format!("{}, ms", row.name),
             row.median(),
-            Wanted::AtMost(200.0),
+            Threshold::AtMost(200.0),
         );
         let limit = format!("{} / the program that says its version", row.name);
-        table::judge(&limit, row.median() / table[0].median(), Wanted::Told);
+        table::print_check(
+            &limit,
+            row.median() / table[0].median(),
+            Threshold::ReportOnly,
+        );
     }
     Ok(())
 }
 
-fn version(rounds: usize) -> Result<Row> {
+fn version(rounds: usize) -> Result<BenchRow> {
     let mut samples = Vec::new();
     for _ in 0..rounds {
         let began = Instant::now();
@@ -124,7 +128,10 @@ fn version(rounds: usize) -> Result<Row> {
         samples.push(millis(began.elapsed()));
         ensure!(output.status.success(), "--version failed");
     }
-    Ok(Row::of("limit: --version (exec, link, exit)", samples))
+    Ok(BenchRow::with_samples(
+        "limit: --version (exec, link, exit)",
+        samples,
+    ))
 }
 
 /// Opens the store as the program does, and lets go of it.
@@ -187,13 +194,13 @@ fn stop(program: &mut Child) -> Result<()> {
 /// The memory of a program that has polled for a while and has nothing to do.
 async fn memory(line: &Line) -> Result<()> {
     let dir = tempfile::tempdir_in(&line.dir)?;
-    let town = town::start(&dir.path().join("town")).await?;
-    town::file(&town, line.mappings, 1..=line.issues / line.mappings);
+    let town = vendor_setup::start_vendors(&dir.path().join("town")).await?;
+    vendor_setup::create_issues(&town, line.mappings, 1..=line.issues / line.mappings);
     let data = dir.path().join("data");
     let store = Store::open(&data)?;
     let mapped = (1..=line.mappings)
         .map(|number| {
-            let mut mapping = rows::mapping(&town::team(number))?;
+            let mut mapping = fixtures::mapping(&vendor_setup::team_key(number))?;
             mapping.paused = true;
             Ok(mapping)
         })
@@ -203,24 +210,24 @@ async fn memory(line: &Line) -> Result<()> {
     drop(store);
     let mut program = Running(
         serve(&data)
-            .args(town::flags(&town, Duration::from_secs(1)))
+            .args(vendor_setup::service_flags(&town, Duration::from_secs(1)))
             .spawn()?,
     );
     let pages = line.issues.div_ceil(250);
     let began = Instant::now();
-    while town.requests().of(Vendor::Linear).len() < pages * line.polls {
+    while town.requests().for_service(FakeService::Linear).len() < pages * line.polls {
         let ended = program.0.try_wait()?;
         ensure!(ended.is_none(), "the program ended");
         ensure!(began.elapsed() < 10 * PATIENCE, "it does not poll");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let (resident, most) = peer::memory(program.0.id()).context("its memory cannot be read")?;
+    let (resident, most) = peer::memory_mib(program.0.id()).context("its memory cannot be read")?;
     println!(
         "\n{} mappings, {} issues, after {} polls",
         line.mappings, line.issues, line.polls
     );
-    table::judge("resident, MiB", resident, Wanted::AtMost(64.0));
-    table::judge("most that was resident, MiB", most, Wanted::Told);
+    table::print_check("resident, MiB", resident, Threshold::AtMost(64.0));
+    table::print_check("most that was resident, MiB", most, Threshold::ReportOnly);
     stop(&mut program.0)?;
     town.stop_and_kill_runs().await;
     Ok(())

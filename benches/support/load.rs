@@ -9,29 +9,29 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How often the connections were answered.
-pub struct Load {
-    pub done: u64,
-    pub took: Duration,
+pub struct LoadResult {
+    pub responses: u64,
+    pub elapsed: Duration,
     /// How long one of a hundred answers took at least.
     pub p99: Duration,
 }
 
-impl Load {
+impl LoadResult {
     /// From how long each answer of each connection took.
-    pub fn of(all: Vec<Vec<Duration>>, took: Duration) -> Result<Self> {
+    pub fn from_latencies(all: Vec<Vec<Duration>>, took: Duration) -> Result<Self> {
         let mut latencies: Vec<Duration> = all.into_iter().flatten().collect();
         latencies.sort_unstable();
         ensure!(!latencies.is_empty(), "nothing was answered");
         let p99 = latencies[latencies.len() * 99 / 100];
         Ok(Self {
-            done: latencies.len() as u64,
-            took,
+            responses: latencies.len() as u64,
+            elapsed: took,
             p99,
         })
     }
 
     pub fn rate(&self) -> f64 {
-        self.done as f64 / self.took.as_secs_f64()
+        self.responses as f64 / self.elapsed.as_secs_f64()
     }
 }
 
@@ -43,7 +43,7 @@ pub async fn drive(
     span: Duration,
     statuses: &[u16],
     request: impl Fn(u64) -> Vec<u8>,
-) -> Result<Load> {
+) -> Result<LoadResult> {
     let (began, numbers) = (Instant::now(), Cell::new(0));
     let callers = (0..connections).map(|_| async {
         let mut stream = TcpStream::connect(address).await?;
@@ -53,18 +53,18 @@ pub async fn drive(
             let bytes = request(numbers.replace(numbers.get() + 1));
             let asked = Instant::now();
             stream.write_all(&bytes).await?;
-            let status = answer(&mut stream, &mut buffer).await?;
+            let status = read_status(&mut stream, &mut buffer).await?;
             took.push(asked.elapsed());
             ensure!(statuses.contains(&status), "unexpected status {status}");
         }
         Ok::<_, anyhow::Error>(took)
     });
     let all = futures_util::future::try_join_all(callers).await?;
-    Load::of(all, began.elapsed())
+    LoadResult::from_latencies(all, began.elapsed())
 }
 
 /// Reads one answer and says its status. Its end is where its head says.
-pub async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16> {
+pub async fn read_status(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     loop {
         let read = stream.read_buf(buffer).await?;

@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part")]
 
+pub mod fixtures;
 pub mod load;
 pub mod peer;
-pub mod rows;
 pub mod service;
 pub mod table;
-pub mod town;
+pub mod vendor_setup;

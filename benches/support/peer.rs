@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail};
 /// How long may a program take to listen?
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Peer {
+pub struct PeerProcess {
     child: Child,
     pub address: SocketAddr,
 }
 
-impl Peer {
+impl PeerProcess {
     /// Starts `command`, which is to listen on `port`.
     pub fn start(command: &mut Command, port: u16) -> Result<Self> {
         let child = command
@@ -45,7 +45,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -67,7 +67,7 @@ pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
 }
 
 /// The processor time that a process has used. The kernel counts it in hundredths of a second.
-pub fn cpu(pid: u32) -> Result<Duration> {
+pub fn cpu_time(pid: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
     let ticks = fields.split_whitespace().skip(11).take(2);
@@ -76,7 +76,7 @@ pub fn cpu(pid: u32) -> Result<Duration> {
 }
 
 /// The memory of a process that is in use, and the most that was, in mebibytes.
-pub fn memory(pid: u32) -> Result<(f64, f64)> {
+pub fn memory_mib(pid: u32) -> Result<(f64, f64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

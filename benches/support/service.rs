@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use domain::keys::run_token::{Audience, RunTokens};
+use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::report::RunPhase;
 use domain::secret::Secret;
-use engine::app::{App, Setting};
+use engine::app::{App, AppOptions};
 use engine::config::{Config, Options};
 use store::{Store, jobs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::rows;
+use super::fixtures;
 
 pub const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 pub const WEBHOOK_SECRET: &str = "what the host signs with";
@@ -48,28 +48,31 @@ const ALLOCATOR: [(&str, &str); 2] = [
 ];
 
 /// The engine's handles on this store, with these flags beside the usual ones.
-pub fn app(store: Store, more: &[String]) -> Result<App> {
+pub fn build_app(store: Store, more: &[String]) -> Result<App> {
     // The engine makes its HTTP clients at the start, and they ask for a provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let usual = FLAGS.iter().map(|flag| (*flag).to_owned());
     let line = Service::parse_from(usual.chain(more.iter().cloned()));
     let config = Config::from_options(line.options)?;
-    App::new(config, store, Setting::default()).map_err(|error| anyhow!(error))
+    App::new(config, store, AppOptions::default()).map_err(|error| anyhow!(error))
 }
 
-/// What the run of [`rows::RUNNING`] reports its progress with.
+/// What the run of [`fixtures::RUNNING`] reports its progress with.
 pub fn progress_token() -> String {
-    let (job, now) = (rows::RUNNING.into(), engine::clock::Clock::Machine.now());
+    let (job, now) = (
+        fixtures::RUNNING_JOB_ID.into(),
+        engine::clock::Clock::System.now(),
+    );
     let expires = now + Duration::from_secs(3600);
-    let tokens = RunTokens::new(&Secret::new(TOKEN_SECRET));
+    let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
     let phase = RunPhase::Implementation;
-    let token = tokens.issue(&job, Audience::Progress, phase, now, expires);
+    let token = tokens.issue(&job, TokenAudience::Progress, phase, now, expires);
     token.expose().to_owned()
 }
 
 /// What a process serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Serving {
+pub enum ServeMode {
     /// Reads a request and answers 200: what a connection costs.
     Socket,
     /// The service on a store in memory.
@@ -79,7 +82,7 @@ pub enum Serving {
 }
 
 /// Serves until its standard input ends, and then says how often the store committed.
-pub fn serve(what: Serving, dir: &Path) -> Result<()> {
+pub fn serve(what: ServeMode, dir: &Path) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -88,12 +91,12 @@ pub fn serve(what: Serving, dir: &Path) -> Result<()> {
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
         let app = match what {
-            Serving::Socket => {
+            ServeMode::Socket => {
                 tokio::spawn(answer_all(listener));
                 None
             }
-            Serving::Memory => Some(served(listener, Store::in_memory()?).await?),
-            Serving::Disk => Some(served(listener, Store::open(dir)?).await?),
+            ServeMode::Memory => Some(served(listener, Store::in_memory()?).await?),
+            ServeMode::Disk => Some(served(listener, Store::open(dir)?).await?),
         };
         let end = || std::io::stdin().read_to_end(&mut Vec::new());
         tokio::task::spawn_blocking(end).await??;
@@ -103,8 +106,8 @@ pub fn serve(what: Serving, dir: &Path) -> Result<()> {
 }
 
 async fn served(listener: TcpListener, store: Store) -> Result<App> {
-    let app = app(store, &[])?;
-    let job = rows::running();
+    let app = build_app(store, &[])?;
+    let job = fixtures::running_job();
     app.store.write(move |tx| jobs::put(tx, &job)).await?;
     tokio::spawn(server::serve(app.clone(), listener, std::future::pending()));
     Ok(app)
@@ -149,13 +152,13 @@ fn is_whole(request: &[u8]) -> bool {
 }
 
 /// This program once more, serving with the memory settings of the service.
-pub struct Server {
+pub struct BenchServer {
     child: Child,
     pub address: SocketAddr,
 }
 
-impl Server {
-    pub fn start(what: Serving, dir: &Path) -> Result<Self> {
+impl BenchServer {
+    pub fn start(what: ServeMode, dir: &Path) -> Result<Self> {
         use clap::ValueEnum;
         let name = what.to_possible_value().context("no such server")?;
         let mut child = Command::new(std::env::current_exe()?)
@@ -180,7 +183,7 @@ impl Server {
     }
 
     /// Ends it, and says how often its store committed.
-    pub fn end(mut self) -> Result<u64> {
+    pub fn stop(mut self) -> Result<u64> {
         drop(self.child.stdin.take());
         let mut said = String::new();
         if let Some(stdout) = self.child.stdout.as_mut() {
@@ -191,7 +194,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         // Mostly it has ended.
         let _ = self.child.kill();

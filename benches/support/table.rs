@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What of a row is told beside its name.
-pub struct Row {
+pub struct BenchRow {
     pub name: String,
     /// Each round's result.
     pub samples: Vec<f64>,
@@ -11,7 +11,7 @@ pub struct Row {
     pub note: String,
 }
 
-impl Row {
+impl BenchRow {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -20,14 +20,14 @@ impl Row {
         }
     }
 
-    pub fn of(name: impl Into<String>, samples: Vec<f64>) -> Self {
+    pub fn with_samples(name: impl Into<String>, samples: Vec<f64>) -> Self {
         Self {
             samples,
             ..Self::new(name)
         }
     }
 
-    pub fn noted(self, note: impl Into<String>) -> Self {
+    pub fn with_note(self, note: impl Into<String>) -> Self {
         Self {
             note: note.into(),
             ..self
@@ -50,15 +50,15 @@ impl Row {
 
 /// What is asked of a ratio.
 #[derive(Clone, Copy)]
-pub enum Wanted {
+pub enum Threshold {
     AtLeast(f64),
     AtMost(f64),
     /// Nothing: it is only told.
-    Told,
+    ReportOnly,
 }
 
 /// Prints the rows, each with the least and the most of its rounds.
-pub fn print(title: &str, unit: &str, rows: &[Row]) {
+pub fn print_table(title: &str, unit: &str, rows: &[BenchRow]) {
     println!("\n{title}\n");
     println!("{:<46}{:>12}{:>22}  ", "", unit, "least to most");
     for row in rows {
@@ -76,21 +76,21 @@ pub fn print(title: &str, unit: &str, rows: &[Row]) {
 }
 
 /// Prints a value beside what is asked of it.
-pub fn judge(name: &str, value: f64, wanted: Wanted) {
+pub fn print_check(name: &str, value: f64, wanted: Threshold) {
     let verdict = match wanted {
-        Wanted::AtLeast(bound) => word(value >= bound, &format!("at least {bound}")),
-        Wanted::AtMost(bound) => word(value <= bound, &format!("at most {bound}")),
-        Wanted::Told => String::new(),
+        Threshold::AtLeast(bound) => word(value >= bound, &format!("at least {bound}")),
+        Threshold::AtMost(bound) => word(value <= bound, &format!("at most {bound}")),
+        Threshold::ReportOnly => String::new(),
     };
     println!("{name:<58}{:>10}   {verdict}", shown(value));
 }
 
 /// Prints one row's result as a multiple of another's. Says nothing when either is missing.
-pub fn ratio(rows: &[Row], one: &str, other: &str, wanted: Wanted) {
+pub fn print_ratio(rows: &[BenchRow], one: &str, other: &str, wanted: Threshold) {
     let find = |name: &str| rows.iter().find(|row| row.name == name);
     if let (Some(one), Some(other)) = (find(one), find(other)) {
         let name = format!("{} / {}", one.name, other.name);
-        judge(&name, one.median() / other.median(), wanted);
+        print_check(&name, one.median() / other.median(), wanted);
     }
 }
 

@@ -11,30 +11,32 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use domain::comments;
-use domain::feedback::{self, Author, Meta, Remark, Source, Verdict};
+use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
+use domain::crypto::signature;
+use domain::feedback::{
+    self, FeedbackAuthor, FeedbackSource, PullRequestMeta, ReviewComment, ReviewState,
+};
 use domain::ids::Repo;
 use domain::issue::System;
-use domain::keys::run_token::{Audience, RunTokens};
-use domain::keys::signature;
-use domain::mapping::{Input, Mapping};
-use domain::report::{ResultReport, Step};
-use domain::run_config::{Inputs, RunConfig};
+use domain::mapping::{Mapping, MappingInput};
+use domain::report::{ResultReport, StepRecord};
+use domain::run_config::{RunConfig, RunInputs};
 use domain::secret::Secret;
-use domain::sensitive::{self, AllowList};
+use domain::sensitive_files::{self, AllowList};
 use domain::session_event::SessionEvent;
 use domain::time::Timestamp;
-use domain::{branch, image};
+use domain::{branch, runner_image};
 use vendors::http::Redactor;
 use vendors::{scm, session_hosts, ticketing};
 
 /// What takes the bytes.
-pub type Door = fn(&[u8]);
+pub type EntryPoint = fn(&[u8]);
 
 /// Every door by its name, which is that of its target and of its corpus.
-pub const DOORS: [(&str, Door); 14] = [
+pub const ENTRY_POINTS: [(&str, EntryPoint); 14] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
-    ("remark", remark),
+    ("remark", review_comment),
     ("run_report", run_report),
     ("run_token", run_token),
     ("repository_files", repository_files),
@@ -45,7 +47,7 @@ pub const DOORS: [(&str, Door); 14] = [
     ("git_changes", git_changes),
     ("sensitive", sensitive_file),
     ("redaction", redaction),
-    ("linear", linear),
+    ("linear", linear_time),
 ];
 
 /// A credential that nobody can guess out of a corpus.
@@ -63,7 +65,7 @@ static MAPPINGS: LazyLock<Vec<Mapping>> = LazyLock::new(|| {
         let mut body = target.clone();
         let fields = row.as_object().into_iter().flatten();
         fields.for_each(|(name, value)| body[name] = value.clone());
-        Input::read(body)
+        MappingInput::read(body)
             .ok()?
             .validate(None, Timestamp::EPOCH)
             .ok()
@@ -84,14 +86,18 @@ pub fn webhook(data: &[u8]) {
     let (event, payload) = split(data);
     let event = std::str::from_utf8(event).ok();
     let signed = event.unwrap_or_default();
-    assert!(!signature::is_signed(payload, signed, &Secret::new(SECRET)));
+    assert!(!signature::is_valid_signature(
+        payload,
+        signed,
+        &Secret::new(SECRET)
+    ));
     let whole = serde_json::from_slice::<Value>(payload).ok();
-    let kept = scm::webhook::payload(payload);
+    let kept = scm::webhook::parse_payload(payload);
     assert_eq!(kept.is_some(), whole.as_ref().is_some_and(Value::is_object));
     if let (Some(kept), Some(whole)) = (kept, whole) {
         for event in [event, None] {
-            let told = scm::webhook::read(event, &kept);
-            assert_eq!(told, scm::webhook::read(event, &whole));
+            let told = scm::webhook::parse_event(event, &kept);
+            assert_eq!(told, scm::webhook::parse_event(event, &whole));
         }
     }
 }
@@ -100,43 +106,50 @@ pub fn webhook(data: &[u8]) {
 pub fn ticketing_webhook(data: &[u8]) {
     let (system, payload) = split(data);
     let system = match system {
-        b"A" => System::A,
-        _ => System::B,
+        b"A" => System::Linear,
+        _ => System::Jira,
     };
     if let Ok(payload) = serde_json::from_slice(payload) {
-        let _ = ticketing::concerns(system, &payload, &MAPPINGS);
+        let _ = ticketing::is_relevant_event(system, &payload, &MAPPINGS);
     }
 }
 
 /// What somebody said about a pull request; the text of one; and words of ours made of theirs.
-pub fn remark(data: &[u8]) {
+pub fn review_comment(data: &[u8]) {
     let (author, said) = split(data);
     let said = String::from_utf8_lossy(said);
     let login = String::from_utf8_lossy(author);
-    for source in [Source::Review, Source::ReviewComment, Source::IssueComment] {
+    for source in [
+        FeedbackSource::Review,
+        FeedbackSource::ReviewComment,
+        FeedbackSource::IssueComment,
+    ] {
         for verdict in [
             None,
-            Some(Verdict::Commented),
-            Some(Verdict::ChangesRequested),
+            Some(ReviewState::Commented),
+            Some(ReviewState::ChangesRequested),
         ] {
-            let remark = Remark {
+            let remark = ReviewComment {
                 source,
                 id: 1,
-                author: Author::of(&login, author.ends_with(b"]")),
-                verdict,
+                author: FeedbackAuthor::from_account(&login, author.ends_with(b"]")),
+                review_state: verdict,
                 path: None,
                 line: None,
                 body: said.clone().into_owned(),
                 created_at: Timestamp::EPOCH,
             };
-            let _ = feedback::judge(&remark);
-            let _ = remark.ledger_text();
+            let _ = feedback::classify(&remark);
+            let _ = remark.fingerprint_input();
         }
     }
-    let _ = Meta::of(&said);
-    for ours in [comments::neutral(&said), comments::published(&said)] {
-        assert_eq!(feedback::command(&ours), None, "{ours}");
-        assert_eq!(Meta::of(&ours), None, "{ours}");
+    let _ = PullRequestMeta::from_body(&said);
+    for ours in [
+        comments::sanitize_plain_text(&said),
+        comments::sanitize_markdown(&said),
+    ] {
+        assert_eq!(feedback::parse_command(&ours), None, "{ours}");
+        assert_eq!(PullRequestMeta::from_body(&ours), None, "{ours}");
         assert!(!ours.contains("![") && !ours.contains('\u{1b}'), "{ours}");
     }
 }
@@ -148,24 +161,24 @@ pub fn run_report(data: &[u8]) {
     };
     let _ = ResultReport::parse(&body);
     let _ = SessionEvent::parse(&body);
-    if let Ok(step) = Step::parse(body.get("step").cloned()) {
-        assert!(Step::parse(Some(json!(step))).is_ok());
+    if let Ok(step) = StepRecord::parse(body.get("step").cloned()) {
+        assert!(StepRecord::parse(Some(json!(step))).is_ok());
     }
-    if let Ok(inputs) = serde_json::from_slice::<Inputs>(data) {
+    if let Ok(inputs) = serde_json::from_slice::<RunInputs>(data) {
         let _ = RunConfig::from_inputs(&inputs);
     }
 }
 
 /// A bearer token of a run. None of a stranger's is good.
 pub fn run_token(data: &[u8]) {
-    let tokens = RunTokens::new(&Secret::new(SECRET));
+    let tokens = RunTokenIssuer::new(&Secret::new(SECRET));
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    for audience in [Audience::Result, Audience::Progress] {
+    for audience in [TokenAudience::Result, TokenAudience::Progress] {
         assert!(tokens.verify(text, audience, Timestamp::EPOCH).is_err());
     }
-    let _ = signature::bearer(text);
+    let _ = signature::bearer_token(text);
 }
 
 /// What a repository says in files: WORKFLOW.md, config.yml, image.yml; and a branch prefix.
@@ -173,8 +186,8 @@ pub fn repository_files(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    run::read_repository_files(text);
-    let _ = image::read(text, &Repo::new("acme", "shop"), &[]);
+    run::fuzz_repo_config(text);
+    let _ = runner_image::parse_image_file(text, &Repo::new("acme", "shop"), &[]);
     if let Ok(Some(prefix)) = branch::parse_prefix(text) {
         assert!(prefix.len() <= 64 && !prefix.contains(".."));
     }
@@ -187,7 +200,7 @@ pub fn pipeline_yaml(data: &[u8]) {
     };
     // What an id allows differs; which one is tried is the input's choice.
     let id = ["autonomous", "gap-fill", "docs"][text.len() % 3];
-    let _ = pipeline::judge(id, "fuzzed.yml", text, &|_| Ok(None));
+    let _ = pipeline::parse_definition(id, "fuzzed.yml", text, &|_| Ok(None));
 }
 
 /// Jira's document format, in both directions.
@@ -202,17 +215,17 @@ pub fn adf(data: &[u8]) {
 
 /// What an agent's program says, each of them.
 pub fn agent_stream(data: &[u8]) {
-    run::agent::read_streams(&String::from_utf8_lossy(data));
+    run::agent::fuzz_streams(&String::from_utf8_lossy(data));
 }
 
 /// A container's log in the engine's frames.
 pub fn container_log(data: &[u8]) {
-    assert!(session_hosts::container_log(data).len() <= 6_000);
+    assert!(session_hosts::container_log_tail(data).len() <= 6_000);
 }
 
 /// What git says has changed.
 pub fn git_changes(data: &[u8]) {
-    run::read_changes(data);
+    run::fuzz_changes(data);
 }
 
 /// A path on a line, then what stands in its file.
@@ -220,16 +233,16 @@ pub fn sensitive_file(data: &[u8]) {
     let (path, contents) = split(data);
     let path = String::from_utf8_lossy(path);
     let nothing = AllowList::default();
-    let _ = sensitive::judge(&path, b"", contents, &nothing);
-    let _ = sensitive::judge(&path, contents, contents, &nothing);
-    let _ = sensitive::judge_link(&path, &String::from_utf8_lossy(contents));
+    let _ = sensitive_files::check_file(&path, b"", contents, &nothing);
+    let _ = sensitive_files::check_file(&path, contents, contents, &nothing);
+    let _ = sensitive_files::check_symlink(&path, &String::from_utf8_lossy(contents));
 }
 
 /// A log with a credential in it, whole and line by line: the credential never comes out.
 pub fn redaction(data: &[u8]) {
     let redactor = &*REDACTOR;
     let text = String::from_utf8_lossy(data).replace('\u{1}', SECRET);
-    let mut lines = redactor.lines();
+    let mut lines = redactor.line_redactor();
     for line in text.split('\n') {
         let shown = lines.redact(line);
         assert!(!shown.contains(SECRET), "{shown}");
@@ -239,7 +252,7 @@ pub fn redaction(data: &[u8]) {
 
 /// The same bytes over and over, to a size at which anything quadratic takes many seconds: the guard
 /// and redaction take less than one.
-pub fn linear(data: &[u8]) {
+pub fn linear_time(data: &[u8]) {
     const SIZE: usize = if cfg!(fuzzing) { 256 << 10 } else { 1 << 10 };
     const LIMIT: Duration = Duration::from_secs(1);
     let text = String::from_utf8_lossy(data);
@@ -248,7 +261,7 @@ pub fn linear(data: &[u8]) {
     }
     let text = text.repeat(SIZE / text.len() + 1);
     let began = Instant::now();
-    let _ = sensitive::judge("x", b"", text.as_bytes(), &AllowList::default());
+    let _ = sensitive_files::check_file("x", b"", text.as_bytes(), &AllowList::default());
     let judged = began.elapsed();
     let _ = REDACTOR.redact(&text);
     let redacted = began.elapsed() - judged;
@@ -301,7 +314,7 @@ mod tests {
     #[test]
     fn every_door_holds_against_its_corpus_and_changes_of_it() {
         let mut chance = fastrand::Rng::with_seed(7);
-        for (name, door) in DOORS {
+        for (name, door) in ENTRY_POINTS {
             let corpus = corpus(name);
             assert!(!corpus.is_empty(), "{name}");
             for piece in &corpus {
@@ -320,7 +333,7 @@ mod tests {
     fn every_door_has_a_target() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
-        for (name, _) in DOORS {
+        for (name, _) in ENTRY_POINTS {
             assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
             let target = root.join(format!("fuzz_targets/{name}.rs"));
             assert!(

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::service::{self, Place, Reached};
-use domain::audit::Verdict;
+use super::local_service::{self, ServiceLocation, ServiceOrStore};
+use domain::audit::AuditVerification;
 use store::audit;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct AuditArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -24,20 +24,20 @@ enum Command {
         #[arg(long, value_name = "HASH", value_parser = hash)]
         head: Option<String>,
         #[command(flatten)]
-        place: Place,
+        place: ServiceLocation,
     },
 }
 
-impl Arguments {
-    pub fn place(&self) -> &Place {
+impl AuditArgs {
+    pub fn location(&self) -> &ServiceLocation {
         let Command::Verify { place, .. } = &self.command;
         place
     }
 }
 
-pub async fn audit(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn audit(arguments: AuditArgs) -> anyhow::Result<ExitCode> {
     let Command::Verify { head, place } = arguments.command;
-    let verdict = verify(place.dir(), head.as_deref()).await?;
+    let verdict = verify(place.data_dir(), head.as_deref()).await?;
     Ok(tell(&verdict))
 }
 
@@ -55,10 +55,10 @@ fn hash(text: &str) -> Result<String, String> {
     }
 }
 
-async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<Verdict> {
-    match service::reach(data_dir).await? {
-        Reached::Stopped(store) => Ok(store.read(|tx| audit::verify(tx, head))?),
-        Reached::Running(service) => {
+async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<AuditVerification> {
+    match local_service::connect_or_open(data_dir).await? {
+        ServiceOrStore::Stopped(store) => Ok(store.read(|tx| audit::verify(tx, head))?),
+        ServiceOrStore::Running(service) => {
             let anchor = head.map(|hash| format!("?head={hash}")).unwrap_or_default();
             let path = format!("/api/audit/verify{anchor}");
             let told = service.get(&path).await?;
@@ -69,8 +69,8 @@ async fn verify(data_dir: &Path, head: Option<&str>) -> anyhow::Result<Verdict> 
     }
 }
 
-fn tell(verdict: &Verdict) -> ExitCode {
-    let Verdict {
+fn tell(verdict: &AuditVerification) -> ExitCode {
+    let AuditVerification {
         ok,
         entries,
         head,

@@ -9,13 +9,13 @@ use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
 use engine::clock::Clock;
-use store::{Backup, KEY_FILE};
+use store::{Backup, SECRETS_KEY_FILE};
 
-use super::service::{Place, Reached, reach};
+use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Arguments {
+pub struct BackupArgs {
     /// Where the backup goes; - is the standard output.
     file: PathBuf,
     /// Write over a file that is there.
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long)]
     with_key: bool,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) location: ServiceLocation,
 }
 
 const HELP: &str = "\
@@ -36,9 +36,12 @@ goes on meanwhile. The file is of mode 0600, and in its place only once it is wh
 Secrets are in it sealed, and their key is not: save DATA_DIR/secrets.key (or SECRETS_KEY) once, elsewhere, \
 or use --with-key. Nothing else is in it: not the configuration, not the logs.";
 
-pub async fn backup(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments {
-        file, force, place, ..
+pub async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
+    let BackupArgs {
+        file,
+        force,
+        location: place,
+        ..
     } = &arguments;
     if file.as_os_str() == "-" {
         ensure!(
@@ -46,26 +49,26 @@ pub async fn backup(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "--with-key needs a FILE to write the key beside"
         );
         let mut output = io::stdout();
-        take(place.dir(), &mut output).await?;
+        take(place.data_dir(), &mut output).await?;
         output.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
     refuse_to_replace(file, *force)?;
-    let key_file = file_of_key(file);
+    let key_file = key_file_path(file);
     if arguments.with_key {
         refuse_to_replace(&key_file, *force)?;
     }
     let mut fresh = beside(file)?;
-    take(place.dir(), fresh.as_file_mut()).await?;
+    take(place.data_dir(), fresh.as_file_mut()).await?;
     let header = Backup::open(fresh.path())?.header;
     keep(fresh, file, *force)?;
     println!(
         "{} holds everything of {} as it was at {}.",
         file.display(),
-        place.dir().display(),
+        place.data_dir().display(),
         header.taken_at
     );
-    let key = place.dir().join(KEY_FILE);
+    let key = place.data_dir().join(SECRETS_KEY_FILE);
     if arguments.with_key {
         copy_key(&key, &key_file, *force)?;
         println!(
@@ -83,20 +86,20 @@ pub async fn backup(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Where the key of a backup's secrets is saved.
-pub(super) fn file_of_key(backup: &Path) -> PathBuf {
+pub(super) fn key_file_path(backup: &Path) -> PathBuf {
     let mut name = backup.as_os_str().to_owned();
     name.push(".key");
     name.into()
 }
 
 async fn take(dir: &Path, output: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    match reach(dir).await? {
-        Reached::Running(service) => {
+    match connect_or_open(dir).await? {
+        ServiceOrStore::Running(service) => {
             let take = |piece: &[u8]| output.write_all(piece);
             service.download("/api/backup", take).await
         }
-        Reached::Stopped(store) => {
-            store.back_up(Clock::Machine.now(), output)?;
+        ServiceOrStore::Stopped(store) => {
+            store.back_up(Clock::System.now(), output)?;
             Ok(())
         }
     }

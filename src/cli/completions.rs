@@ -7,10 +7,10 @@ use clap::{Command, CommandFactory};
 use clap_complete::generate;
 use clap_complete::shells::{Bash, Fish, Zsh};
 
-use super::{CommandLine, NAME};
+use super::{CommandLine, PROGRAM_NAME};
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct CompletionsArgs {
     /// The shell that reads it.
     #[arg(value_enum)]
     shell: Shell,
@@ -25,25 +25,28 @@ enum Shell {
 }
 
 /// Prints the script of a shell.
-pub fn completions(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub fn completions(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut command = shown();
     let mut script = Vec::new();
     match arguments.shell {
-        Shell::Bash => generate(Bash, &mut command, NAME, &mut script),
-        Shell::Zsh => generate(Zsh, &mut command, NAME, &mut script),
-        Shell::Fish => generate(Fish, &mut command, NAME, &mut script),
+        Shell::Bash => generate(Bash, &mut command, PROGRAM_NAME, &mut script),
+        Shell::Zsh => generate(Zsh, &mut command, PROGRAM_NAME, &mut script),
+        Shell::Fish => generate(Fish, &mut command, PROGRAM_NAME, &mut script),
     }
     let mut script = String::from_utf8(script)?;
     if arguments.shell == Shell::Bash {
         script = mended(&script);
     }
-    super::printed(io::stdout().lock().write_all(script.as_bytes()))
+    super::ignore_broken_pipe(io::stdout().lock().write_all(script.as_bytes()))
 }
 
 /// clap_complete 4.6 writes the dash of a program's name in two ways in one script for bash, which
 /// then completes no command's flags.
 fn mended(script: &str) -> String {
-    let (here, there) = (NAME.replace('-', "__subcmd__"), NAME.replace('-', "__"));
+    let (here, there) = (
+        PROGRAM_NAME.replace('-', "__subcmd__"),
+        PROGRAM_NAME.replace('-', "__"),
+    );
     script.replace(&here, &there)
 }
 

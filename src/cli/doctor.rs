@@ -1,9 +1,9 @@
 //! `agent-implement doctor`: what is wrong with a set-up, why it matters, and how it is mended.
 
-mod identity;
-mod machine;
-mod setup;
-mod values;
+mod callback_identity;
+mod config_values;
+mod local_host;
+mod stored_setup;
 
 use std::fmt::{self, Write};
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use domain::checkup::{Finding, Level};
-use engine::app::{App, Setting};
+use domain::check_result::{CheckLevel, CheckResult};
+use engine::app::{App, AppOptions};
 use engine::config::{Config, ConfigError, EnvFile, Options};
 use engine::doctor::examine;
 
 use vendors::http::Redactor;
 
-use super::terminal::{has_colours, printable};
-use setup::Setup;
+use super::terminal::{has_colours, sanitize_for_terminal};
+use stored_setup::StoredSetup;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Arguments {
+pub struct DoctorArgs {
     #[command(flatten)]
     options: Options,
     /// File with the service's variables, as systemd's EnvironmentFile= has them. It beats this
@@ -43,18 +43,19 @@ changed, and no message is sent.
 
 Exit codes: 0 nothing is wrong (there may be warnings); 1 something is; 2 the command line is wrong.";
 
-pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
     // The command line was read with it, so it was there a moment ago.
     let file = arguments.env_file.as_deref();
     let variables = file.and_then(|file| EnvFile::read(file).ok());
-    let (config, values) = Config::usable(arguments.options.clone(), variables.as_ref());
+    let (config, values) =
+        Config::from_options_lenient(arguments.options.clone(), variables.as_ref());
     let problems = values.as_ref().err().map_or(&[][..], ConfigError::problems);
-    let mut findings = values::findings(&config, problems);
-    findings.extend(values::readable_files(
+    let mut findings = config_values::check_values(&config, problems);
+    findings.extend(config_values::check_file_permissions(
         &config,
         file.zip(variables.as_ref()),
     ));
-    findings.extend(values::left_out(
+    findings.extend(config_values::mark_unchecked(
         check(config.clone(), problems).await?,
         problems,
     ));
@@ -68,7 +69,7 @@ pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
         false => report.to_string(),
     };
     print!("{}", redactor.redact(&text));
-    let is_wrong = findings.iter().any(|one| one.level == Level::Error);
+    let is_wrong = findings.iter().any(|one| one.level == CheckLevel::Error);
     Ok(match is_wrong {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
@@ -76,28 +77,31 @@ pub async fn doctor(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Everything but the values themselves.
-async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = machine::folder(&config);
-    let (setup, standing, found) = setup::find(&config).await;
+async fn check(config: Config, problems: &[String]) -> anyhow::Result<Vec<CheckResult>> {
+    let mut findings = local_host::check_data_dir(&config);
+    let (setup, standing, found) = stored_setup::load(&config).await;
     findings.extend(found);
-    if !values::is_wrong(problems, &["PORT", "LISTEN_ADDR"]) {
-        findings.push(machine::port(&config, standing));
+    if !config_values::has_problem(problems, &["PORT", "LISTEN_ADDR"]) {
+        findings.push(local_host::check_port(&config, standing));
     }
-    findings.extend([machine::custom(&config), machine::admin(&config)]);
+    findings.extend([
+        local_host::check_custom_dir(&config),
+        local_host::check_admin_access(&config),
+    ]);
     let app = rehearse(config, setup).await?;
     findings.extend(examine(&app, standing).await?);
     Ok(findings)
 }
 
 /// The engine of this configuration and these projects, with a store of its own that is forgotten.
-async fn rehearse(config: Config, setup: Setup) -> anyhow::Result<App> {
-    let store = setup.into_store().await?;
-    App::new(config, store, Setting::default()).map_err(anyhow::Error::msg)
+async fn rehearse(config: Config, setup: StoredSetup) -> anyhow::Result<App> {
+    let store = setup.into_memory_store().await?;
+    App::new(config, store, AppOptions::default()).map_err(anyhow::Error::msg)
 }
 
 /// Findings for people.
 struct Report<'a> {
-    findings: &'a [Finding],
+    findings: &'a [CheckResult],
     colours: bool,
 }
 
@@ -113,11 +117,16 @@ impl fmt::Display for Report<'_> {
             }
             let subject = one.subject.as_ref();
             let subject = subject.map_or_else(String::new, |subject| format!("{subject}: "));
-            let what = printable(&one.what);
+            let what = sanitize_for_terminal(&one.message);
             writeln!(f, "  {:<width$}  {subject}{what}", name(one.check))?;
-            for (word, text) in [("why", &one.why), ("mend", &one.remedy)] {
+            for (word, text) in [("why", &one.impact), ("mend", &one.remedy)] {
                 if !text.is_empty() {
-                    writeln!(f, "         {:<width$}  {word}: {}", "", printable(text))?;
+                    writeln!(
+                        f,
+                        "         {:<width$}  {word}: {}",
+                        "",
+                        sanitize_for_terminal(text)
+                    )?;
                 }
             }
         }
@@ -127,18 +136,18 @@ impl fmt::Display for Report<'_> {
                 .filter(|one| one.level == level)
                 .count()
         };
-        let (errors, warnings) = (count(Level::Error), count(Level::Warning));
+        let (errors, warnings) = (count(CheckLevel::Error), count(CheckLevel::Warning));
         f.write_char('\n')?;
         writeln!(f, "errors: {errors}, warnings: {warnings}")
     }
 }
 
-fn colour(level: Level) -> Option<&'static str> {
+fn colour(level: CheckLevel) -> Option<&'static str> {
     match level {
-        Level::Ok => Some("32"),
-        Level::Off => None,
-        Level::Warning => Some("33"),
-        Level::Error => Some("31"),
+        CheckLevel::Ok => Some("32"),
+        CheckLevel::NotConfigured => None,
+        CheckLevel::Warning => Some("33"),
+        CheckLevel::Error => Some("31"),
     }
 }
 

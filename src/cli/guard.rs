@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use domain::sensitive::{Category, secrets_in, without};
-use run::scan::{self, Found, Scanned};
+use domain::sensitive_files::{SecretCategory, find_secrets, redact_ranges};
+use run::scan::{self, GuardFinding, ScanReport};
 
 /// The exit code of a scan that finds what would block a push.
 const BLOCKED: u8 = 1;
@@ -15,7 +15,7 @@ const BLOCKED: u8 = 1;
 const NOT_SCANNED: u8 = 2;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct GuardArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -47,7 +47,7 @@ struct Scan {
 }
 
 /// Carries out a command of the guard.
-pub async fn guard(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn guard(arguments: GuardArgs) -> anyhow::Result<ExitCode> {
     let Command::Scan(scan) = arguments.command;
     let scanned = match scanned(&scan).await {
         Ok(scanned) => scanned,
@@ -57,9 +57,13 @@ pub async fn guard(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     let line = if scan.json { in_json } else { in_words };
-    let lines: String = scanned.found.iter().map(line).collect();
-    super::printed(io::stdout().lock().write_all(lines.as_bytes()))?;
-    let blocked = scanned.found.iter().filter(|found| found.blocks).count();
+    let lines: String = scanned.findings.iter().map(line).collect();
+    super::ignore_broken_pipe(io::stdout().lock().write_all(lines.as_bytes()))?;
+    let blocked = scanned
+        .findings
+        .iter()
+        .filter(|found| found.is_blocking)
+        .count();
     if !scan.json {
         eprintln!("{}", summary(&scanned, blocked));
     }
@@ -69,44 +73,44 @@ pub async fn guard(arguments: Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn scanned(scan: &Scan) -> Result<Scanned, String> {
+async fn scanned(scan: &Scan) -> Result<ScanReport, String> {
     let folder = std::env::current_dir().map_err(|error| error.to_string())?;
-    let allow = scan::allow_list(&folder, scan.config.as_deref())?;
+    let allow = scan::read_allow_list(&folder, scan.config.as_deref())?;
     match (&scan.diff, scan.staged, scan.paths.as_slice()) {
-        (Some(range), ..) => scan::range(&folder, range, &allow).await,
-        (None, true, _) => scan::staged(&folder, &allow).await,
-        (None, false, []) => scan::files(&folder, &[".".into()], &allow),
-        (None, false, paths) => scan::files(&folder, paths, &allow),
+        (Some(range), ..) => scan::scan_range(&folder, range, &allow).await,
+        (None, true, _) => scan::scan_staged(&folder, &allow).await,
+        (None, false, []) => scan::scan_files(&folder, &[".".into()], &allow),
+        (None, false, paths) => scan::scan_files(&folder, paths, &allow),
     }
 }
 
-fn in_json(found: &Found) -> String {
+fn in_json(found: &GuardFinding) -> String {
     let path = &found.hit.path;
     let line = json!({
-        "path": without(path, &secrets_in(path)),
+        "path": redact_ranges(path, &find_secrets(path)),
         "verdict": verdict(found),
-        "category": found.hit.reason.category().map(Category::as_str),
+        "category": found.hit.reason.category().map(SecretCategory::as_str),
         "rule": found.hit.reason.rule(),
         "line": found.line,
     });
     format!("{line}\n")
 }
 
-fn in_words(found: &Found) -> String {
+fn in_words(found: &GuardFinding) -> String {
     let line = found
         .line
         .map_or_else(String::new, |line| format!(" (line {line})"));
     format!("{} {}{line}\n", verdict(found), found.hit)
 }
 
-fn verdict(found: &Found) -> &'static str {
-    if found.blocks { "blocks" } else { "warns" }
+fn verdict(found: &GuardFinding) -> &'static str {
+    if found.is_blocking { "blocks" } else { "warns" }
 }
 
-fn summary(scanned: &Scanned, blocked: usize) -> String {
-    let warned = scanned.found.len() - blocked;
+fn summary(scanned: &ScanReport, blocked: usize) -> String {
+    let warned = scanned.findings.len() - blocked;
     format!(
         "{} file(s) judged: {blocked} would block a push, {warned} to look at.",
-        scanned.files
+        scanned.file_count
     )
 }

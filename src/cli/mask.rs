@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Prints the commands that make CI hide the tokens. CI obeys them for everything that follows.
 pub fn mask() -> ExitCode {
-    match run::mask_lines() {
+    match run::add_mask_commands() {
         Ok(lines) => {
             for line in lines {
                 println!("{line}");

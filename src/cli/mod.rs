@@ -6,6 +6,7 @@ mod completions;
 mod demo;
 mod doctor;
 mod guard;
+mod local_service;
 mod logging;
 mod man;
 mod mask;
@@ -13,8 +14,7 @@ mod openapi;
 mod restore;
 mod run;
 mod serve;
-mod service;
-mod supervision;
+mod service_manager;
 mod terminal;
 mod why;
 
@@ -42,11 +42,11 @@ const DAMAGED: u8 = 65;
 /// Where the package puts the environment file of the service.
 const USUAL_ENV_FILE: &str = "/etc/agent-implement/agent-implement.env";
 /// What people call this program.
-const NAME: &str = "agent-implement";
+const PROGRAM_NAME: &str = "agent-implement";
 
 /// A labelled ticket becomes a reviewed pull request.
 #[derive(Debug, clap::Parser)]
-#[command(name = NAME, version, about, max_term_width = 100)]
+#[command(name = PROGRAM_NAME, version, about, max_term_width = 100)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -55,33 +55,33 @@ pub struct CommandLine {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run the service: poll, dispatch, track, report; admin API and callbacks over HTTP.
-    Serve(Box<serve::Arguments>),
+    Serve(Box<serve::ServeArgs>),
     /// Run the whole story on this machine: stand-in vendors, the service, real runs. Needs git, and no
     /// account or configuration.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArgs),
     /// Check the whole set-up, and say how to mend what is wrong.
-    Doctor(Box<doctor::Arguments>),
+    Doctor(Box<doctor::DoctorArgs>),
     /// Tell what was decided about an issue, and what to do about it.
-    Why(why::Arguments),
+    Why(why::WhyArgs),
     /// Copy the store into a file, while the service runs or is stopped.
-    Backup(backup::Arguments),
+    Backup(backup::BackupArgs),
     /// Put a backup in the place of the store of a stopped service.
-    Restore(restore::Arguments),
+    Restore(restore::RestoreArgs),
     /// What a run executes: clone, implement, review, push, open the pull request, report. Workflows,
     /// machines and containers start it; there is no reason to do it by hand.
-    Run(run::Arguments),
+    Run(run::RunArgs),
     /// What a workflow executes first of all: hide the run's tokens from its log.
     Mask,
     /// Look for secrets as the guard of a run does, before anything is committed or pushed.
-    Guard(guard::Arguments),
+    Guard(guard::GuardArgs),
     /// Check the record of who did what.
-    Audit(audit::Arguments),
+    Audit(audit::AuditArgs),
     /// Print the description of the HTTP API, as OpenAPI 3.1 in JSON.
     Openapi,
     /// Print a script that makes a shell complete this command line.
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArgs),
     /// Print the manual page, as roff: `agent-implement man | man -l -`.
-    Man(man::Arguments),
+    Man(man::ManArgs),
     /// In the demo and the tests: play the agent CLI from a script.
     #[command(hide = true, disable_help_flag = true)]
     ScriptedAgent {
@@ -136,10 +136,10 @@ impl Command {
     fn env_file(&self) -> Option<Option<&Path>> {
         let named = match self {
             Command::Doctor(arguments) => &arguments.env_file,
-            Command::Why(arguments) => &arguments.place.env_file,
-            Command::Backup(arguments) => &arguments.place.env_file,
-            Command::Restore(arguments) => &arguments.place.env_file,
-            Command::Audit(arguments) => &arguments.place().env_file,
+            Command::Why(arguments) => &arguments.location.env_file,
+            Command::Backup(arguments) => &arguments.location.env_file,
+            Command::Restore(arguments) => &arguments.location.env_file,
+            Command::Audit(arguments) => &arguments.location().env_file,
             _ => return None,
         };
         Some(named.as_deref())
@@ -167,13 +167,13 @@ fn usual_env_file() -> Option<&'static Path> {
     match std::fs::File::open(file) {
         Ok(_) => {
             eprintln!(
-                "{NAME}: using {USUAL_ENV_FILE}; --env-file or --data-dir names another service"
+                "{PROGRAM_NAME}: using {USUAL_ENV_FILE}; --env-file or --data-dir names another service"
             );
             Some(file)
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             eprintln!(
-                "{NAME}: {USUAL_ENV_FILE} may not be read by this user and is not used; try sudo"
+                "{PROGRAM_NAME}: {USUAL_ENV_FILE} may not be read by this user and is not used; try sudo"
             );
             None
         }
@@ -225,7 +225,7 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     let stored = error.chain().find_map(|cause| cause.downcast_ref());
     match stored {
         Some(StoreError::Damaged { .. } | StoreError::Foreign { .. }) => ExitCode::from(DAMAGED),
-        Some(StoreError::Lost | StoreError::Full(_)) => ExitCode::from(DISK_FAILED),
+        Some(StoreError::OutcomeUnknown | StoreError::DiskFull(_)) => ExitCode::from(DISK_FAILED),
         Some(StoreError::Open { cause, .. }) => match cause.kind() {
             Kind::PermissionDenied => ExitCode::from(MISCONFIGURED),
             Kind::ReadOnlyFilesystem
@@ -243,7 +243,7 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The end of a command that prints. Whoever reads may have read enough.
-fn printed(done: io::Result<()>) -> anyhow::Result<ExitCode> {
+fn ignore_broken_pipe(done: io::Result<()>) -> anyhow::Result<ExitCode> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 pub fn openapi() -> anyhow::Result<ExitCode> {
     let document = server::document().map_err(anyhow::Error::msg)?;
     let mut out = std::io::stdout().lock();
-    super::printed(out.write_all(&document).and_then(|()| writeln!(out)))
+    super::ignore_broken_pipe(out.write_all(&document).and_then(|()| writeln!(out)))
 }

@@ -8,14 +8,17 @@ use anyhow::{Context, bail, ensure};
 use domain::secret::Secret;
 use engine::app::Vault;
 use engine::clock::Clock;
-use store::{Aside, Backup, BackupError, FILE_NAME, KEY_FILE, SealedRows, Staged};
+use store::{
+    Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
+    StagedRestore,
+};
 
-use super::backup::file_of_key;
-use super::service::{Place, Service};
+use super::backup::key_file_path;
+use super::local_service::{ControlClient, ServiceLocation};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Arguments {
+pub struct RestoreArgs {
     /// The backup.
     file: PathBuf,
     /// Take the place of the store that is there; it is kept beside, under the time's name.
@@ -33,7 +36,7 @@ pub struct Arguments {
     )]
     secrets_key: Option<String>,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) location: ServiceLocation,
 }
 
 const HELP: &str = "\
@@ -48,26 +51,26 @@ it may be already. Only a chat message can come twice. Runs that began \
 after the backup are unknown: their reports are refused, and their tickets stay marked as in progress until \
 somebody sets the trigger again.";
 
-pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let dir = &folder(&arguments.place)?;
-    if Service::connect(dir).await?.is_some() {
-        bail!(BackupError::Running);
+pub async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let dir = &folder(&arguments.location)?;
+    if ControlClient::connect(dir).await?.is_some() {
+        bail!(BackupError::ServiceRunning);
     }
     ensure!(
-        arguments.replace || !dir.join(FILE_NAME).exists(),
-        BackupError::Occupied
+        arguments.replace || !dir.join(STORE_FILE).exists(),
+        BackupError::StoreExists
     );
     let shown = arguments.file.display();
     let backup = Backup::open(&arguments.file).with_context(|| format!("reading {shown}"))?;
     let sealed = match arguments.without_secrets {
-        true => SealedRows::Forgotten,
-        false => SealedRows::Kept,
+        true => RestoredSecrets::Excluded,
+        false => RestoredSecrets::Included,
     };
-    let now = Clock::Machine.now();
-    let staged = Staged::make(backup, dir, sealed, now)?;
+    let now = Clock::System.now();
+    let staged = StagedRestore::prepare(backup, dir, sealed, now)?;
     let key = key_to_put(&staged, &arguments, dir)?;
     let header = staged.header().clone();
-    let aside = staged.put_in_place(key.as_ref(), now)?;
+    let aside = staged.install(key.as_ref(), now)?;
     println!(
         "{} is again as it was at {} (backup of version {}).",
         dir.display(),
@@ -86,10 +89,10 @@ pub async fn restore(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// The whole path of the data folder, for what is told of it. One that is not there yet is made only
 /// where somebody named it: else the service's own would stay as it is.
-fn folder(place: &Place) -> anyhow::Result<PathBuf> {
-    let dir = std::path::absolute(place.dir()).context("finding the current folder")?;
+fn folder(place: &ServiceLocation) -> anyhow::Result<PathBuf> {
+    let dir = std::path::absolute(place.data_dir()).context("finding the current folder")?;
     ensure!(
-        place.is_named() || dir.is_dir(),
+        place.is_explicit() || dir.is_dir(),
         "there is no data folder {}; name the service's with --data-dir, or with --env-file and its environment \
          file. Nothing was changed",
         dir.display()
@@ -97,7 +100,7 @@ fn folder(place: &Place) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-fn tell(aside: &Aside) {
+fn tell(aside: &ReplacedFiles) {
     if let Some(store) = &aside.store {
         println!("The store that was there is now {}.", store.display());
     }
@@ -109,27 +112,27 @@ fn tell(aside: &Aside) {
 /// The key that must be put into the data directory for the service to open the secrets; none when it
 /// needs none, or has it.
 fn key_to_put(
-    staged: &Staged,
-    arguments: &Arguments,
+    staged: &StagedRestore,
+    arguments: &RestoreArgs,
     dir: &Path,
 ) -> anyhow::Result<Option<Secret>> {
-    let rows = staged.sealed()?;
+    let rows = staged.sealed_secrets()?;
     if rows.is_empty() {
         return Ok(None);
     }
     let given = arguments.secrets_key.as_deref();
     let given = given.filter(|text| !text.is_empty()).map(Secret::new);
-    let opens = |key: &Secret| Vault::opens(key, &rows);
+    let opens = |key: &Secret| Vault::can_open(key, &rows);
     if let Some(key) = &given {
         // It beats the files when the service starts, so another that fits would be of no use.
         ensure!(opens(key), no_key(rows.len(), "SECRETS_KEY does not fit"));
         return Ok(None);
     }
-    let present = key_in(&dir.join(KEY_FILE));
+    let present = key_in(&dir.join(SECRETS_KEY_FILE));
     if present.as_ref().is_some_and(opens) {
         return Ok(None);
     }
-    let saved = key_in(&file_of_key(&arguments.file)).filter(opens);
+    let saved = key_in(&key_file_path(&arguments.file)).filter(opens);
     let why = match present {
         Some(_) => "secrets.key in the data folder is another's",
         None => "there is no secrets.key in the data folder",

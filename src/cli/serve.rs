@@ -9,17 +9,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
 use domain::machine::HostKind;
-use engine::app::{App, Pace, Setting};
+use engine::app::{App, AppOptions, Timings};
 use engine::config::{Config, ConfigError, Options};
-use engine::{Stop, plain_token};
-use server::Control;
+use engine::{ShutdownSignal, github_token};
+use server::ControlSocket;
 use store::Store;
-use store::crash::{CrashPlan, Visit};
+use store::crash_injection::{CrashPlan, CrashTrigger};
 use vendors::http::Redactor;
 
 use super::DISK_FAILED;
 use super::logging;
-use super::supervision::Supervision;
+use super::service_manager::ServiceManagerNotifier;
 
 /// How long may requests and effects under way go on after the signal to stop?
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ const SECRETS: &str = "A flag beats its variable. A secret may also stand in a f
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = SECRETS)]
-pub struct Arguments {
+pub struct ServeArgs {
     #[command(flatten)]
     options: Options,
     /// Print the configuration in force, secrets masked, and exit.
@@ -49,26 +49,26 @@ pub struct Arguments {
 struct Trial {
     /// Die at a named point, as kill -9 would.
     #[arg(long, hide = true)]
-    crash_at: Option<Visit>,
+    crash_at: Option<CrashTrigger>,
     /// Move as fast as stand-in vendors allow.
     #[arg(long, hide = true)]
     quick: bool,
 }
 
 impl Trial {
-    fn setting(self) -> Setting {
-        Setting {
-            pace: match self.quick {
-                true => Pace::quick(),
-                false => Pace::default(),
+    fn setting(self) -> AppOptions {
+        AppOptions {
+            timings: match self.quick {
+                true => Timings::for_fake_vendors(),
+                false => Timings::default(),
             },
-            crash: CrashPlan::at(self.crash_at),
-            ..Setting::default()
+            crash_plan: CrashPlan::new(self.crash_at),
+            ..AppOptions::default()
         }
     }
 }
 
-pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     let config = Config::from_options(arguments.options)?;
     if arguments.print_config {
         for (name, value) in config.effective() {
@@ -77,7 +77,7 @@ pub async fn serve(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let setting = arguments.trial.setting();
-    let store = Store::open_to_crash(&config.data_dir, setting.crash.clone())?;
+    let store = Store::open_with_crash_plan(&config.data_dir, setting.crash_plan.clone())?;
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {
@@ -102,27 +102,27 @@ pub async fn run(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
-    let supervision = Supervision::of(app.config.supervisor.as_ref());
-    let (hand, signal) = Stop::new();
+    let supervision = ServiceManagerNotifier::connect(app.config.supervisor.as_ref());
+    let (hand, signal) = ShutdownSignal::new();
     let control = open_control(&app);
     let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
     let told = signal.clone();
     let mut serving = tokio::spawn(server::serve(app.clone(), listener, async move {
-        told.given().await
+        told.requested().await
     }));
     let controlled = tokio::spawn(serve_control(app.clone(), control, signal));
-    supervision.ready();
+    supervision.notify_ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,
         // What the last commit did is known only to the next process.
-        () = app.store.lost() => ExitCode::from(DISK_FAILED),
+        () = app.store.failed() => ExitCode::from(DISK_FAILED),
         // Half a service is none: whoever started us starts a whole one.
         ended = &mut engine => ended_early("The engine", ended.err()),
         ended = &mut serving => ended_early("The HTTP server", ended.err()),
-        never = supervision.keep(&app) => match never {},
+        never = supervision.report_periodically(&app) => match never {},
     };
     tracing::info!("Stopping.");
-    supervision.stopping();
+    supervision.notify_stopping();
     let _ = hand.send(true);
     let rest = async { tokio::join!(finish(engine), finish(serving), finish(controlled)) };
     let _ = tokio::time::timeout(STOP_DEADLINE, rest).await;
@@ -132,9 +132,9 @@ pub async fn run(
 /// Refuses a plain token that may change workflows. A host that does not answer now is no reason not to
 /// start: no run is handed the token before it has been asked.
 async fn refuse_workflow_token(app: &App) -> Result<(), ConfigError> {
-    let asked = tokio::time::timeout(TOKEN_DEADLINE, plain_token::is_refused(app)).await;
+    let asked = tokio::time::timeout(TOKEN_DEADLINE, github_token::is_refused(app)).await;
     match asked {
-        Ok(Ok(true)) => Err(ConfigError::of(plain_token::REFUSED)),
+        Ok(Ok(true)) => Err(ConfigError::single(github_token::REFUSAL_MESSAGE)),
         _ => Ok(()),
     }
 }
@@ -154,9 +154,9 @@ async fn finish<T>(task: JoinHandle<T>) {
 
 /// Lets the owner of the data directory operate. A directory that cannot hold a socket is no reason
 /// not to work.
-fn open_control(app: &App) -> Option<Control> {
+fn open_control(app: &App) -> Option<ControlSocket> {
     let dir = &app.config.data_dir;
-    Control::open(dir)
+    ControlSocket::open(dir)
         .inspect_err(|error| {
             tracing::error!(dir = %dir.display(), %error, "There is no control socket: the commands why, doctor and backup work only while the service is stopped.");
         })
@@ -164,10 +164,10 @@ fn open_control(app: &App) -> Option<Control> {
 }
 
 /// Serves the control socket, where there is one.
-async fn serve_control(app: App, control: Option<Control>, stop: Stop) {
+async fn serve_control(app: App, control: Option<ControlSocket>, stop: ShutdownSignal) {
     if let Some(control) = control {
         // What was cut off at the stop is said by whoever asked for it.
-        let _ = server::serve_control(app, control, async move { stop.given().await }).await;
+        let _ = server::serve_control(app, control, async move { stop.requested().await }).await;
     }
 }
 
@@ -201,9 +201,9 @@ fn summarise(app: &App, listener: &TcpListener) {
         webhook = on(config.scm_webhook_secret.is_some(), "off (set SCM_WEBHOOK_SECRET)"),
         linear_webhook = on(config.linear_webhook_secret.is_some(), "off (set LINEAR_WEBHOOK_SECRET)"),
         jira_webhook = on(config.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
-        vm_sessions = on(app.sessions.has(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
-        local_containers = on(app.sessions.has(HostKind::Local), "off (set DOCKER_HOST)"),
-        chat = on(config.notify.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
+        vm_sessions = on(app.sessions.has_host(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
+        local_containers = on(app.sessions.has_host(HostKind::Local), "off (set DOCKER_HOST)"),
+        chat = on(config.chat.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
         version = env!("CARGO_PKG_VERSION"),
         "Agent Implement is running."
     );

@@ -10,7 +10,7 @@ pub(super) fn has_colours(stream: &impl IsTerminal) -> bool {
 }
 
 /// A text from elsewhere on one line. It must not steer the terminal that it is shown on.
-pub(super) fn printable(text: &str) -> String {
+pub(super) fn sanitize_for_terminal(text: &str) -> String {
     let plain = |c: char| match c {
         '\n' | '\t' => Some(' '),
         hidden if hidden.is_control() => None,

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use domain::decision::{Decision, Outcome, Reason, advice};
+use domain::decision::{Decision, DecisionOutcome, WaitReason, advice};
 use domain::ids::IssueKey;
 use engine::clock::Clock;
-use vendors::http::url_encoded;
+use vendors::http::percent_encode;
 
-use super::service::{Place, Reached, reach};
-use super::terminal::printable;
+use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
+use super::terminal::sanitize_for_terminal;
 
 /// Exit code of an issue that waits.
 const WAITS: u8 = 3;
@@ -25,7 +25,7 @@ const FAILED: u8 = 5;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
-pub struct Arguments {
+pub struct WhyArgs {
     /// The issue, as people call it.
     #[arg(value_name = "ISSUE")]
     issue: String,
@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) location: ServiceLocation,
 }
 
 const HELP: &str = "\
@@ -42,7 +42,7 @@ Exit codes: 0 the issue was dispatched, is worked on or is done; 3 it waits; 4 i
 
 Works while the service runs (over DATA_DIR/control.sock, as its user or root) and while it is stopped.";
 
-pub async fn why(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn why(arguments: WhyArgs) -> anyhow::Result<ExitCode> {
     let Some(body) = ask(&arguments).await? else {
         eprintln!(
             "agent-implement: {} was never seen flagged by this service. Is its trigger set, its project mapped, and the \
@@ -58,25 +58,28 @@ pub async fn why(arguments: Arguments) -> anyhow::Result<ExitCode> {
         print!("{told}");
     }
     Ok(match told.decision.map(|decision| decision.outcome) {
-        Some(Outcome::Waiting) => ExitCode::from(WAITS),
-        Some(Outcome::Failed) => ExitCode::from(FAILED),
-        Some(Outcome::Dispatched | Outcome::InProgress | Outcome::Done) | None => ExitCode::SUCCESS,
+        Some(DecisionOutcome::Waiting) => ExitCode::from(WAITS),
+        Some(DecisionOutcome::Failed) => ExitCode::from(FAILED),
+        Some(DecisionOutcome::Dispatched | DecisionOutcome::InProgress | DecisionOutcome::Done)
+        | None => ExitCode::SUCCESS,
     })
 }
 
-async fn ask(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
+async fn ask(arguments: &WhyArgs) -> anyhow::Result<Option<Value>> {
     let issue = arguments.issue.trim();
-    Ok(match reach(arguments.place.dir()).await? {
-        Reached::Running(service) => {
-            let path = format!("/api/why/{}", url_encoded(issue));
-            service.get(&path).await?
-        }
-        Reached::Stopped(store) => {
-            let now = Clock::Machine.now();
-            let view = store.read(|tx| server::why(tx, &IssueKey::new(issue), now))?;
-            view.map(|view| json!(view))
-        }
-    })
+    Ok(
+        match connect_or_open(arguments.location.data_dir()).await? {
+            ServiceOrStore::Running(service) => {
+                let path = format!("/api/why/{}", percent_encode(issue));
+                service.get(&path).await?
+            }
+            ServiceOrStore::Stopped(store) => {
+                let now = Clock::System.now();
+                let view = store.read(|tx| server::why(tx, &IssueKey::new(issue), now))?;
+                view.map(|view| json!(view))
+            }
+        },
+    )
 }
 
 /// What the API answers, as far as it is told here.
@@ -106,8 +109,13 @@ struct Run {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}  {}", self.identifier, printable(&self.title))?;
-        writeln!(f, "{}\n", printable(&self.url))?;
+        writeln!(
+            f,
+            "{}  {}",
+            self.identifier,
+            sanitize_for_terminal(&self.title)
+        )?;
+        writeln!(f, "{}\n", sanitize_for_terminal(&self.url))?;
         match &self.decision {
             Some(decision) => {
                 writeln!(f, "{} since {}", headline(decision), decision.at)?;
@@ -126,7 +134,11 @@ impl fmt::Display for Told {
         }
         for decision in &self.history {
             let (at, what) = (decision.at, headline(decision));
-            writeln!(f, "  {at}  {what}: {}", printable(&decision.message))?;
+            writeln!(
+                f,
+                "  {at}  {what}: {}",
+                sanitize_for_terminal(&decision.message)
+            )?;
         }
         Ok(())
     }
@@ -137,7 +149,7 @@ impl fmt::Display for Run {
         writeln!(
             f,
             "Last run: {} {}, {}",
-            printable(&self.kind),
+            sanitize_for_terminal(&self.kind),
             self.id,
             self.status
         )?;
@@ -145,7 +157,7 @@ impl fmt::Display for Run {
             indented(f, reason)?;
         }
         for url in [&self.run_url, &self.pr_url].into_iter().flatten() {
-            writeln!(f, "  {}", printable(url))?;
+            writeln!(f, "  {}", sanitize_for_terminal(url))?;
         }
         Ok(())
     }
@@ -160,18 +172,18 @@ fn headline(decision: &Decision) -> String {
     line
 }
 
-fn word(outcome: Outcome) -> String {
+fn word(outcome: DecisionOutcome) -> String {
     json!(outcome).as_str().unwrap_or_default().to_owned()
 }
 
-fn reason_word(reason: Reason) -> String {
+fn reason_word(reason: WaitReason) -> String {
     json!(reason).as_str().unwrap_or_default().to_owned()
 }
 
 /// Each line of a text on a line of its own.
 fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    { lines }.try_for_each(|line| writeln!(f, "  {}", printable(line)))
+    { lines }.try_for_each(|line| writeln!(f, "  {}", sanitize_for_terminal(line)))
 }
 
 #[cfg(test)]

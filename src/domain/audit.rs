@@ -63,8 +63,8 @@ impl Actor {
     }
 
     /// What the actor did, and to what.
-    pub fn did(&self, action: Action, target: impl fmt::Display) -> Deed {
-        Deed {
+    pub fn audit_event(&self, action: Action, target: impl fmt::Display) -> AuditEvent {
+        AuditEvent {
             actor: cut(&self.0),
             action,
             target: cut(&target.to_string()),
@@ -103,7 +103,7 @@ actions! {
     MappingResumed = "mapping-resumed",
     MappingCapped = "mapping-capped",
     MappingDeleted = "mapping-deleted",
-    SyncAsked = "sync-asked",
+    SyncRequested = "sync-asked",
     SecretSet = "secret-set",
     SecretDeleted = "secret-deleted",
     RunnerModeSet = "runner-mode-set",
@@ -113,8 +113,8 @@ actions! {
     EffectRetried = "outbox-retried",
     EffectDropped = "outbox-dropped",
     SessionDestroyed = "session-destroyed",
-    PollAsked = "poll-asked",
-    PatchRead = "patch-read",
+    PollRequested = "poll-asked",
+    PatchDownloaded = "patch-read",
     BackupTaken = "backup-taken",
     /// A run was reserved: it is owed its start.
     RunDispatched = "run-dispatched",
@@ -127,7 +127,7 @@ actions! {
 
 /// Something that somebody did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct AuditEvent {
     pub actor: String,
     pub action: Action,
     /// What it was done to, as people call it; empty where there is nothing to name.
@@ -136,8 +136,8 @@ pub struct Deed {
     pub detail: String,
 }
 
-impl Deed {
-    pub fn told(self, detail: impl fmt::Display) -> Self {
+impl AuditEvent {
+    pub fn with_detail(self, detail: impl fmt::Display) -> Self {
         Self {
             detail: cut(&detail.to_string()),
             ..self
@@ -163,7 +163,7 @@ fn cut(text: &str) -> String {
 /// Stored: the hash covers every field, so none may be added to the hash without a new chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct AuditEntry {
     /// Counts from 1 without a gap.
     pub seq: u64,
     pub at: Timestamp,
@@ -177,17 +177,17 @@ pub struct Entry {
 
 /// Where a chain ends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Head {
+pub struct AuditHead {
     /// How many entries there are.
     pub seq: u64,
     /// The hash of the last; empty before the first.
     pub hash: String,
 }
 
-impl Head {
+impl AuditHead {
     /// The entry that follows.
-    pub fn next(&self, deed: &Deed, at: Timestamp) -> Entry {
-        let mut entry = Entry {
+    pub fn next_entry(&self, deed: &AuditEvent, at: Timestamp) -> AuditEntry {
+        let mut entry = AuditEntry {
             seq: self.seq + 1,
             at,
             actor: deed.actor.clone(),
@@ -201,7 +201,7 @@ impl Head {
     }
 
     /// The head after an entry.
-    pub fn after(entry: &Entry) -> Self {
+    pub fn from_entry(entry: &AuditEntry) -> Self {
         Self {
             seq: entry.seq,
             hash: entry.hash.clone(),
@@ -209,7 +209,7 @@ impl Head {
     }
 }
 
-impl Entry {
+impl AuditEntry {
     /// Every text goes in with its length before it, so that no two entries have the same bytes.
     fn hash_after(&self, before: &str) -> String {
         let mut hash = Context::new(&SHA256);
@@ -234,7 +234,7 @@ impl Entry {
 /// What a look at the whole chain found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct AuditVerification {
     pub ok: bool,
     /// How many entries hold.
     pub entries: u64,
@@ -246,14 +246,14 @@ pub struct Verdict {
 
 /// Looks at a chain, entry by entry from the first.
 #[derive(Debug, Default)]
-pub struct Verifier {
-    head: Head,
+pub struct AuditVerifier {
+    head: AuditHead,
     broken_at: Option<u64>,
     /// A head that was noted elsewhere, and whether an entry has it.
     anchor: Option<(String, bool)>,
 }
 
-impl Verifier {
+impl AuditVerifier {
     /// `anchor` is the hash of an entry that was noted elsewhere: the chain must lead through it.
     pub fn new(anchor: Option<&str>) -> Self {
         Self {
@@ -263,13 +263,13 @@ impl Verifier {
     }
 
     /// Looks at the next entry. False when the chain is broken, and no other need be shown.
-    pub fn see(&mut self, entry: &Entry) -> bool {
+    pub fn verify_next(&mut self, entry: &AuditEntry) -> bool {
         let follows =
             entry.seq == self.head.seq + 1 && entry.hash == entry.hash_after(&self.head.hash);
         if !follows || self.broken_at.is_some() {
-            return self.broken();
+            return self.mark_broken();
         }
-        self.head = Head::after(entry);
+        self.head = AuditHead::from_entry(entry);
         if let Some((hash, seen)) = &mut self.anchor {
             *seen |= *hash == entry.hash;
         }
@@ -277,19 +277,19 @@ impl Verifier {
     }
 
     /// The next entry cannot be read, or is not there. Always false.
-    pub fn broken(&mut self) -> bool {
+    pub fn mark_broken(&mut self) -> bool {
         self.broken_at.get_or_insert(self.head.seq + 1);
         false
     }
 
     /// The verdict, given where the chain ends by what was noted with its last entry.
-    pub fn judge(mut self, noted: &Head) -> Verdict {
+    pub fn finish(mut self, noted: &AuditHead) -> AuditVerification {
         if self.broken_at.is_none() && self.head != *noted {
             // The end is missing, or was put there by somebody else.
             self.broken_at = Some(self.head.seq.min(noted.seq) + 1);
         }
         let is_anchored = self.anchor.is_none_or(|(_, seen)| seen);
-        Verdict {
+        AuditVerification {
             ok: self.broken_at.is_none() && is_anchored,
             entries: self.head.seq,
             head: Some(self.head.hash).filter(|hash| !hash.is_empty()),
@@ -307,16 +307,16 @@ const SPELL: u64 = 60 * 60 * 1000;
 /// How many refusals get an entry of their own. Whoever may send requests may cause refusals, and
 /// must not be able to fill the disk: beyond a few an hour they are counted, and told as one.
 #[derive(Debug, Default)]
-pub struct Restraint {
+pub struct AuditRateLimiter {
     began: Timestamp,
     told: u32,
     withheld: u64,
 }
 
-impl Restraint {
+impl AuditRateLimiter {
     /// One more refusal: whether it is told by itself, and how many were withheld before it.
-    pub fn refuse(&mut self, now: Timestamp) -> (bool, Option<u64>) {
-        let withheld = self.over(now);
+    pub fn record_refusal(&mut self, now: Timestamp) -> (bool, Option<u64>) {
+        let withheld = self.take_suppressed_count(now);
         if self.told == 0 {
             self.began = now;
         }
@@ -330,7 +330,7 @@ impl Restraint {
     }
 
     /// How many were withheld in a spell that is over, told once.
-    pub fn over(&mut self, now: Timestamp) -> Option<u64> {
+    pub fn take_suppressed_count(&mut self, now: Timestamp) -> Option<u64> {
         let is_over = self.told > 0 && now.as_millis() >= self.began.as_millis() + SPELL;
         if !is_over {
             return None;

@@ -4,31 +4,31 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-fn chain(deeds: &[Deed]) -> (Vec<Entry>, Head) {
-    let mut head = Head::default();
+fn chain(deeds: &[AuditEvent]) -> (Vec<AuditEntry>, AuditHead) {
+    let mut head = AuditHead::default();
     let mut entries = Vec::new();
     for deed in deeds {
-        let entry = head.next(deed, NOW);
-        head = Head::after(&entry);
+        let entry = head.next_entry(deed, NOW);
+        head = AuditHead::from_entry(&entry);
         entries.push(entry);
     }
     (entries, head)
 }
 
-fn verdict(entries: &[Entry], head: &Head, anchor: Option<&str>) -> Verdict {
-    let mut verifier = Verifier::new(anchor);
+fn verdict(entries: &[AuditEntry], head: &AuditHead, anchor: Option<&str>) -> AuditVerification {
+    let mut verifier = AuditVerifier::new(anchor);
     for entry in entries {
-        if !verifier.see(entry) {
+        if !verifier.verify_next(entry) {
             break;
         }
     }
-    verifier.judge(head)
+    verifier.finish(head)
 }
 
-fn some_deeds(count: usize) -> Vec<Deed> {
+fn some_deeds(count: usize) -> Vec<AuditEvent> {
     let deed = |number| {
         let actor = Actor::admin("192.0.2.1");
-        actor.did(Action::DedupDeleted, format!("ENG-{number}"))
+        actor.audit_event(Action::DedupDeleted, format!("ENG-{number}"))
     };
     (0..count).map(deed).collect()
 }
@@ -36,8 +36,8 @@ fn some_deeds(count: usize) -> Vec<Deed> {
 /// The bytes that are hashed are part of what is stored: another release must find old chains whole.
 #[test]
 fn the_hash_of_an_entry_is_what_it_has_always_been() {
-    let deed = Actor::service().did(Action::RunDispatched, "ENG-1");
-    let (entries, head) = chain(&[deed.clone().told("implementation"), deed]);
+    let deed = Actor::service().audit_event(Action::RunDispatched, "ENG-1");
+    let (entries, head) = chain(&[deed.clone().with_detail("implementation"), deed]);
     assert_eq!(
         [entries[0].hash.as_str(), head.hash.as_str()],
         [
@@ -49,13 +49,13 @@ fn the_hash_of_an_entry_is_what_it_has_always_been() {
 
 #[test]
 fn an_empty_chain_holds_and_a_lost_one_does_not() {
-    let whole = Verdict {
+    let whole = AuditVerification {
         ok: true,
         entries: 0,
         head: None,
         broken_at: None,
     };
-    assert_eq!(verdict(&[], &Head::default(), None), whole);
+    assert_eq!(verdict(&[], &AuditHead::default(), None), whole);
     let (_, head) = chain(&some_deeds(3));
     assert_eq!(verdict(&[], &head, None).broken_at, Some(1));
 }
@@ -72,7 +72,8 @@ fn an_anchor_must_be_in_the_chain() {
 
 #[test]
 fn texts_of_strangers_are_bounded_and_hold_no_control_characters() {
-    let deed = Actor::webhook(["b", "a\n\u{1b}[31m", "b"]).did(Action::PollAsked, "ä".repeat(4000));
+    let deed = Actor::webhook(["b", "a\n\u{1b}[31m", "b"])
+        .audit_event(Action::PollRequested, "ä".repeat(4000));
     assert_eq!(deed.actor, "webhook:a[31m,b");
     assert!(deed.target.len() <= MAX_TEXT + '…'.len_utf8());
     assert!(deed.target.ends_with('…'));
@@ -80,27 +81,38 @@ fn texts_of_strangers_are_bounded_and_hold_no_control_characters() {
 
 #[test]
 fn refusals_are_told_one_by_one_and_then_as_one() {
-    let mut restraint = Restraint::default();
+    let mut restraint = AuditRateLimiter::default();
     let told = (0..500).filter(|second| {
         let now = NOW + std::time::Duration::from_secs(*second);
-        restraint.refuse(now).0
+        restraint.record_refusal(now).0
     });
     assert_eq!(told.count(), TOLD_PER_SPELL as usize);
     let (before, after) = (NOW.as_millis() + SPELL - 1, NOW.as_millis() + SPELL);
-    assert_eq!(restraint.over(Timestamp::from_millis(before)), None);
-    assert_eq!(restraint.over(Timestamp::from_millis(after)), Some(490));
-    assert_eq!(restraint.over(Timestamp::from_millis(after)), None);
     assert_eq!(
-        restraint.refuse(Timestamp::from_millis(after)),
+        restraint.take_suppressed_count(Timestamp::from_millis(before)),
+        None
+    );
+    assert_eq!(
+        restraint.take_suppressed_count(Timestamp::from_millis(after)),
+        Some(490)
+    );
+    assert_eq!(
+        restraint.take_suppressed_count(Timestamp::from_millis(after)),
+        None
+    );
+    assert_eq!(
+        restraint.record_refusal(Timestamp::from_millis(after)),
         (true, None)
     );
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<AuditEvent>> {
     let word = "[a-c]{0,3}";
     let deed = (word, word, word).prop_map(|(actor, target, detail)| {
         let actor = Actor::webhook([actor.as_str()]);
-        actor.did(Action::RunDispatched, target).told(detail)
+        actor
+            .audit_event(Action::RunDispatched, target)
+            .with_detail(detail)
     });
     prop::collection::vec(deed, 2..12)
 }

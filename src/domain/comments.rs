@@ -8,16 +8,18 @@ mod failure;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::caps;
 use super::decision::{Decision, advice};
 use super::effect::ChatMessage;
-use super::job::{Job, JobKind, JobState, PullRef};
+use super::job::{Job, JobKind, JobState, PullRequestRef};
+use super::limits;
 use super::mapping::Mapping;
-use super::reaping::Rule;
+use super::reaper::ReaperRule;
 use super::time::Timestamp;
-use super::usage::{Level, Spending};
+use super::usage::{BudgetLevel, BudgetUsage};
 
-pub use failure::{GUARDRAIL_HEADING, failed, failed_line, log_excerpt, next_step, with_log};
+pub use failure::{
+    GUARDRAIL_HEADING, failure_comment, failure_headline, log_excerpt, next_step, with_log_excerpt,
+};
 
 /// Stands between two characters and shows nothing; a mention broken by it is only text.
 const WORD_JOINER: char = '\u{2060}';
@@ -31,7 +33,7 @@ const CUT_MARK: &str = "\n\n[… cut here: it is longer than a comment may be]";
 /// Longest reason we repeat in a comment, in characters.
 const MAX_REASON: usize = 4_000;
 
-pub fn pull_request_opened(pull: &PullRef) -> String {
+pub fn pull_request_opened(pull: &PullRequestRef) -> String {
     format!("Pull request opened: [#{}]({})", pull.number, pull.url)
 }
 
@@ -44,14 +46,14 @@ pub fn review_unresolved(unresolved: &[String]) -> String {
     }
     let findings: Vec<String> = unresolved
         .iter()
-        .map(|finding| format!("- {}", neutral(finding)))
+        .map(|finding| format!("- {}", sanitize_plain_text(finding)))
         .collect();
     let body = format!("{HEADLINE}\n\n{}", findings.join("\n"));
-    cut(&body, caps::MAX_COMMENT_BYTES, CUT_MARK)
+    truncate(&body, limits::MAX_COMMENT_BYTES, CUT_MARK)
 }
 
 /// What a session tells on its ticket: the sentence, when it was so, and where its log is.
-pub fn session(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
+pub fn session_comment(sentence: &str, at: Timestamp, log_url: Option<&str>) -> String {
     match log_url {
         Some(url) => format!("{sentence}\n\n{at} · [log]({url})"),
         None => format!("{sentence}\n\n{at}"),
@@ -82,7 +84,7 @@ pub fn session_timed_out(reason: &str) -> String {
 /// comment that tells the outcome.
 fn clause(reason: &str) -> String {
     let line = reason.lines().find(|line| !line.trim().is_empty());
-    let line = neutral(line.unwrap_or_default().trim());
+    let line = sanitize_plain_text(line.unwrap_or_default().trim());
     line.trim_end_matches(['.', ':']).to_owned()
 }
 
@@ -105,7 +107,7 @@ pub const VERIFY_RUNNING: &str = "Running verification script...";
 pub const VERIFY_PASSED: &str = "Verification passed";
 
 pub fn verify_failed(summary: &str) -> String {
-    format!("Verification failed: {}", neutral(summary))
+    format!("Verification failed: {}", sanitize_plain_text(summary))
 }
 
 pub fn session_finished(number: u64, url: &str) -> String {
@@ -113,8 +115,8 @@ pub fn session_finished(number: u64, url: &str) -> String {
 }
 
 /// Why a ticket waits, and what helps.
-pub fn waits(decision: &Decision) -> String {
-    let mut body = format!("{WAITS}{}", neutral(&decision.message));
+pub fn waiting(decision: &Decision) -> String {
+    let mut body = format!("{WAITS}{}", sanitize_plain_text(&decision.message));
     if let Some(advice) = advice(decision) {
         body.push_str("\n\n**What helps:** ");
         body.push_str(advice);
@@ -130,14 +132,14 @@ pub fn parked(failures: u32) -> String {
 }
 
 /// No more follow-ups come by themselves for a while.
-pub fn follow_ups_pause(budget: usize, until: Timestamp) -> String {
+pub fn follow_up_limit_reached(budget: usize, until: Timestamp) -> String {
     format!(
         "This pull request has had its {budget} automatic follow-ups of a day. What was said since waits until {until}; a comment that begins with `/agent-implement` starts a run at once."
     )
 }
 
 /// What several follow-ups could not do.
-pub fn feedback_given_up(count: usize) -> String {
+pub fn feedback_abandoned(count: usize) -> String {
     let what = match count {
         1 => "One piece of feedback".to_owned(),
         many => format!("{many} pieces of feedback"),
@@ -148,7 +150,7 @@ pub fn feedback_given_up(count: usize) -> String {
 }
 
 /// Why a run ended that is taken up again.
-pub fn resumes(reason: &str, until: Timestamp) -> String {
+pub fn paused_failure_reason(reason: &str, until: Timestamp) -> String {
     format!(
         "{}. It goes on by itself at {until}.",
         reason.trim_end_matches('.')
@@ -159,12 +161,12 @@ pub fn resumes(reason: &str, until: Timestamp) -> String {
 pub fn paused(kind: JobKind, until: Timestamp) -> String {
     format!(
         "{} paused: the usage limit of the model provider is reached. It goes on by itself at {until}.",
-        run_name(kind)
+        run_kind_name(kind)
     )
 }
 
 /// A comment asks for a run that would meet the usage limit of the model's provider.
-pub fn command_waits(until: Timestamp) -> String {
+pub fn command_delayed(until: Timestamp) -> String {
     format!(
         "The usage limit of the model provider is reached. The run that was asked for starts by itself at {until}."
     )
@@ -172,14 +174,17 @@ pub fn command_waits(until: Timestamp) -> String {
 
 /// A comment asks for a run that the budget does not allow.
 pub fn command_refused(budget: &str) -> String {
-    format!("No run is started: {} Then comment again.", neutral(budget))
+    format!(
+        "No run is started: {} Then comment again.",
+        sanitize_plain_text(budget)
+    )
 }
 
 /// No follow-ups come by themselves while the budget is used up.
-pub fn follow_ups_wait(budget: &str) -> String {
+pub fn follow_ups_over_budget(budget: &str) -> String {
     format!(
         "Automatic follow-ups wait: {} What was said is kept until then.",
-        neutral(budget)
+        sanitize_plain_text(budget)
     )
 }
 
@@ -196,7 +201,7 @@ pub fn chat_dispatched(job: &Job) -> ChatMessage {
         job,
         format!(
             "{} started for {}: {}",
-            run_name(job.kind),
+            run_kind_name(job.kind),
             job.issue.key,
             job.issue.title
         ),
@@ -204,14 +209,14 @@ pub fn chat_dispatched(job: &Job) -> ChatMessage {
 }
 
 pub fn chat_ended(job: &Job) -> ChatMessage {
-    let what = run_name(job.kind);
+    let what = run_kind_name(job.kind);
     let how = match &job.state {
         JobState::Completed => "finished",
         JobState::ReviewFailed { .. } => "finished with unresolved review findings",
         JobState::Failed { .. } if job.resumes_at.is_some() => "paused",
         JobState::Failed { .. } => "failed",
         JobState::TimedOut { .. } => "timed out",
-        JobState::Unknown | JobState::Dispatched | JobState::Running => "goes on",
+        JobState::Reserved | JobState::Dispatched | JobState::Running => "goes on",
     };
     let mut message = chat(
         job,
@@ -226,7 +231,7 @@ pub fn chat_ended(job: &Job) -> ChatMessage {
         JobState::Failed { reason, .. } => reason.chars().take(500).collect(),
         JobState::TimedOut { reason } => reason.as_str().to_owned(),
         JobState::ReviewFailed { unresolved } => unresolved.join("\n"),
-        JobState::Completed | JobState::Unknown | JobState::Dispatched | JobState::Running => {
+        JobState::Completed | JobState::Reserved | JobState::Dispatched | JobState::Running => {
             String::new()
         }
     };
@@ -244,9 +249,9 @@ pub fn chat_parked(job: &Job, failures: u32) -> ChatMessage {
 }
 
 /// A mapping has used up its budget of the month, or most of it.
-pub fn chat_budget(mapping: &Mapping, spending: &Spending) -> ChatMessage {
+pub fn chat_budget(mapping: &Mapping, spending: &BudgetUsage) -> ChatMessage {
     let team = &mapping.team_key;
-    let is_over = spending.level() == Level::UsedUp;
+    let is_over = spending.level() == BudgetLevel::Exhausted;
     let title = match is_over {
         true => format!("{team} has used up its budget for {}", spending.month),
         false => format!(
@@ -265,7 +270,7 @@ pub fn chat_budget(mapping: &Mapping, spending: &Spending) -> ChatMessage {
     ChatMessage {
         title,
         facts: vec![
-            ("Repository".to_owned(), mapping.target().to_string()),
+            ("Repository".to_owned(), mapping.target_repo().to_string()),
             ("Used".to_owned(), spending.spent.to_string()),
             ("Budget".to_owned(), spending.budget.to_string()),
         ],
@@ -275,9 +280,9 @@ pub fn chat_budget(mapping: &Mapping, spending: &Spending) -> ChatMessage {
 }
 
 /// Many machines were destroyed at once.
-pub fn chat_reaped(counts: &BTreeMap<Rule, usize>) -> ChatMessage {
+pub fn chat_reaped(counts: &BTreeMap<ReaperRule, usize>) -> ChatMessage {
     let total: usize = counts.values().sum();
-    let fact = |(rule, count): (&Rule, &usize)| (rule.as_str().to_owned(), count.to_string());
+    let fact = |(rule, count): (&ReaperRule, &usize)| (rule.as_str().to_owned(), count.to_string());
     ChatMessage {
         title: format!("The reaper destroyed {total} machines in one sweep"),
         facts: counts.iter().map(fact).collect(),
@@ -298,7 +303,7 @@ fn chat(job: &Job, title: String) -> ChatMessage {
 }
 
 /// What a run of this kind is called in a sentence.
-pub fn run_name(kind: JobKind) -> &'static str {
+pub fn run_kind_name(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Planning => "Planning",
         JobKind::Implementation => "Implementation",
@@ -309,8 +314,8 @@ pub fn run_name(kind: JobKind) -> &'static str {
 
 /// Untrusted text made harmless in Markdown: no mention, no image, no HTML, no closing word that
 /// acts, no command or marker of ours; cut to a length people read.
-pub fn neutral(text: &str) -> String {
-    let text = stripped(text);
+pub fn sanitize_plain_text(text: &str) -> String {
+    let text = strip_invisible_chars(text);
     let mut safe = String::with_capacity(text.len());
     let mut previous = '\n';
     for character in text.chars().take(MAX_REASON) {
@@ -340,8 +345,8 @@ pub fn neutral(text: &str) -> String {
 
 /// What a run wants said, as a comment of ours: its Markdown stays as it is, but it mentions nobody,
 /// refers to nothing by number, loads no image, holds no HTML and no marker or command of ours.
-pub fn published(text: &str) -> String {
-    let text = stripped(text);
+pub fn sanitize_markdown(text: &str) -> String {
+    let text = strip_invisible_chars(text);
     let mut safe = String::with_capacity(text.len());
     let mut line_begins = true;
     let mut characters = text.trim().chars().peekable();
@@ -363,11 +368,11 @@ pub fn published(text: &str) -> String {
         }
         line_begins = character == '\n' || (line_begins && character.is_whitespace());
     }
-    cut(&safe, caps::MAX_COMMENT_BYTES, CUT_MARK)
+    truncate(&safe, limits::MAX_COMMENT_BYTES, CUT_MARK)
 }
 
 /// At most `max` bytes, at a character's boundary, with `mark` at the end of what was cut.
-pub fn cut(text: &str, max: usize, mark: &str) -> String {
+pub fn truncate(text: &str, max: usize, mark: &str) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -378,7 +383,7 @@ pub fn cut(text: &str, max: usize, mark: &str) -> String {
 
 /// Without control characters and without the invisible and bidirectional ones that make text read
 /// differently from what it is.
-pub fn stripped(text: &str) -> String {
+pub fn strip_invisible_chars(text: &str) -> String {
     text.chars()
         .filter(|character| *character == '\n' || *character == '\t' || is_visible(*character))
         .collect()
@@ -417,20 +422,20 @@ mod tests {
     #[test]
     fn failures_read_as_the_spec_words_them() {
         assert_eq!(
-            failed_line(JobKind::Planning, None, "no plan"),
+            failure_headline(JobKind::Planning, None, "no plan"),
             "Planning failed: no plan"
         );
         assert_eq!(
-            failed_line(JobKind::Implementation, None, "it broke"),
+            failure_headline(JobKind::Implementation, None, "it broke"),
             "Implementation failed: it broke"
         );
         assert_eq!(
-            failed_line(JobKind::GapFill, None, "@all"),
+            failure_headline(JobKind::GapFill, None, "@all"),
             format!("Gap fill failed: @{WORD_JOINER}all")
         );
         let blocked = "🔒 Blocked by security guardrail\n\nPush blocked: 1 sensitive file(s) would be committed:\n- .env: environment and config file";
         assert_eq!(
-            failed_line(
+            failure_headline(
                 JobKind::Implementation,
                 Some(FailureCode::SensitiveFilesBlocked),
                 blocked
@@ -468,14 +473,14 @@ mod tests {
         }
         let at = Timestamp::parse("2026-11-21T16:00:00Z").unwrap();
         assert_eq!(
-            session(SESSION_CREATED, at, Some("https://log")),
+            session_comment(SESSION_CREATED, at, Some("https://log")),
             "Session machine created. Cloning repo and running setup...\n\n2026-11-21T16:00:00.000Z · [log](https://log)"
         );
     }
 
     #[test]
     fn untrusted_text_mentions_nobody_and_runs_nothing() {
-        let text = neutral(
+        let text = sanitize_plain_text(
             "@everyone fixes #1 ![x](http://evil) <!-- agent-implement-meta -->\n/agent-implement do\u{202E}it",
         );
         for bad in [
@@ -488,17 +493,17 @@ mod tests {
         ] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }
-        assert!(neutral(&"x".repeat(9_000)).chars().count() < 4_100);
+        assert!(sanitize_plain_text(&"x".repeat(9_000)).chars().count() < 4_100);
     }
 
     #[test]
     fn what_a_run_says_keeps_its_form_and_loses_its_teeth() {
         let plan =
             "# Plan\n\n1. Make `Vec<u8>` of it; a < b\n2. Ask nobody\n\n```rust\n#[test]\n```";
-        let told = published(plan);
+        let told = sanitize_markdown(plan);
         assert_eq!(told.replace(WORD_JOINER, ""), plan);
         assert!(told.contains("# Plan\n\n1. Make") && told.contains("a < b"));
-        let hostile = published(
+        let hostile = sanitize_markdown(
             "@everyone see #1 ![x](http://evil) <!-- agent-implement-meta --> </ticket>\n  /agent-implement do\u{202E}it",
         );
         for bad in [
@@ -512,10 +517,10 @@ mod tests {
         ] {
             assert!(!hostile.contains(bad), "{bad:?} in {hostile}");
         }
-        let long = published(&"ä".repeat(caps::MAX_COMMENT_BYTES));
-        assert!(long.len() <= caps::MAX_COMMENT_BYTES && long.ends_with(CUT_MARK));
+        let long = sanitize_markdown(&"ä".repeat(limits::MAX_COMMENT_BYTES));
+        assert!(long.len() <= limits::MAX_COMMENT_BYTES && long.ends_with(CUT_MARK));
         let many = review_unresolved(&vec!["x".repeat(3_000); 20]);
-        assert!(many.len() <= caps::MAX_COMMENT_BYTES && many.ends_with(CUT_MARK));
+        assert!(many.len() <= limits::MAX_COMMENT_BYTES && many.ends_with(CUT_MARK));
     }
 
     #[test]
@@ -529,7 +534,7 @@ mod tests {
     fn a_folded_log_is_without_the_hosts_own_commands() {
         let log = "one\n::add-mask::topsecret\n::stop-commands::t0k3n\ntwo\n::t0k3n::\n2026-11-23T04:00:00Z ::add-mask::x\nthree";
         assert_eq!(
-            with_log("It failed.", LogLabel::ContainerFailed, log),
+            with_log_excerpt("It failed.", LogLabel::ContainerFailed, log),
             "It failed.\n\n+++ Log excerpt (container_failed)\n\n```\none\ntwo\nthree\n```\n\n+++"
         );
     }

@@ -20,11 +20,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::{JobId, Repo, TeamKey};
-use super::issue::{IssueRef, Related};
+use super::issue::{IssueRef, RelatedIssues};
 use super::job::RunHandle;
-use super::machine::{HostKind, MachineRef, SessionBrief};
-use super::mapping::Provider;
-use super::plan::PlanComment;
+use super::machine::{HostKind, MachineRef, SessionSpec};
+use super::mapping::ModelProvider;
+use super::plan::PostedComment;
 use super::stage::Stage;
 
 /// An errand.
@@ -40,9 +40,11 @@ pub enum Effect {
     StartRun {
         job: JobId,
         issue: IssueRef,
-        brief: Box<RunBrief>,
+        #[serde(rename = "brief")]
+        spec: Box<RunSpec>,
     },
-    EndRun {
+    #[serde(rename = "end-run")]
+    StopRun {
         job: JobId,
         repo: Repo,
         /// None of a run that was dispatched and never seen: it is looked for by its name.
@@ -58,7 +60,8 @@ pub enum Effect {
         /// still exists.
         issue: Option<IssueRef>,
     },
-    MoveMarker {
+    #[serde(rename = "move-marker")]
+    SetMarker {
         issue: IssueRef,
         stage: Stage,
     },
@@ -82,7 +85,7 @@ pub enum Effect {
         label: LogLabel,
         /// Filled in by the commit that stores both. Without it, the log is a comment of its own.
         #[serde(default)]
-        comment: Option<PlanComment>,
+        comment: Option<PostedComment>,
     },
     PullComment {
         repo: Repo,
@@ -93,7 +96,7 @@ pub enum Effect {
     SetDraft {
         repo: Repo,
         number: u64,
-        draft: Draft,
+        draft: DraftState,
     },
     Chat {
         message: ChatMessage,
@@ -108,26 +111,26 @@ pub enum Effect {
 /// What the start of a run needs beyond its job. Lives as long as the effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RunBrief {
+pub struct RunSpec {
     pub workflow_file: String,
     /// The branch whose copy of the workflow runs: the repository's default branch.
     pub git_ref: String,
     pub description: String,
-    pub related: Related,
-    pub provider: Provider,
+    pub related: RelatedIssues,
+    pub provider: ModelProvider,
     pub pr_number: Option<u64>,
     pub instruction: Option<String>,
     pub findings: Option<String>,
     pub runner_image: Option<String>,
     /// Whether the host did not show which image the repository asks for.
-    #[serde(default)]
-    pub image_unread: bool,
+    #[serde(rename = "imageUnread", default)]
+    pub image_lookup_failed: bool,
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
     pub job_timeout_minutes: Option<u32>,
     /// Of runs in machines of ours.
     #[serde(default)]
-    pub session: Option<SessionBrief>,
+    pub session: Option<SessionSpec>,
     /// Whether the run goes beside the one that counts.
     #[serde(default)]
     pub shadow: bool,
@@ -140,7 +143,8 @@ pub enum PullCommentStyle {
     /// A comment of its own.
     New,
     /// The one comment of this name on the pull request, made or updated in place.
-    Pinned { name: String },
+    #[serde(rename = "pinned")]
+    Sticky { name: String },
 }
 
 /// What a log excerpt is labelled with. (spec: *Ticket comments posted*)
@@ -170,7 +174,7 @@ impl LogLabel {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Draft {
+pub enum DraftState {
     Draft,
     Ready,
 }
@@ -194,16 +198,16 @@ pub struct ChatMessage {
 impl Effect {
     /// The queue it stands in: effects of one lane are performed strictly in order, lanes side by
     /// side.
-    pub fn lane(&self) -> String {
+    pub fn queue_key(&self) -> String {
         match self {
             // Work on an open pull request changes nothing on the ticket, nor does a shadow: they
             // need not wait for what the ticket is owed, and it need not wait for them.
-            Effect::StartRun { job, brief, .. } if brief.pr_number.is_some() || brief.shadow => {
-                run_lane(job)
-            }
+            Effect::StartRun {
+                job, spec: brief, ..
+            } if brief.pr_number.is_some() || brief.shadow => run_lane(job),
             Effect::StartRun { issue, .. }
-            | Effect::MoveMarker { issue, .. }
-            | Effect::TicketComment { issue, .. } => ticket_lane(issue),
+            | Effect::SetMarker { issue, .. }
+            | Effect::TicketComment { issue, .. } => ticket_queue_key(issue),
             // A log may be late by minutes, and a machine is not destroyed before its log is read.
             Effect::LogExcerpt { repo, run, .. } => match run {
                 RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
@@ -215,7 +219,7 @@ impl Effect {
             Effect::PullComment { repo, number, .. } | Effect::SetDraft { repo, number, .. } => {
                 format!("pull:{repo}#{number}")
             }
-            Effect::EndRun { job, .. } => run_lane(job),
+            Effect::StopRun { job, .. } => run_lane(job),
             Effect::DestroyMachine {
                 machine,
                 issue: Some(_),
@@ -232,23 +236,23 @@ impl Effect {
 
     /// Returns the queue key of another queue whose earlier effects go first. That queue does not
     /// wait for this effect.
-    pub fn behind(&self) -> Option<String> {
+    pub fn predecessor_queue_key(&self) -> Option<String> {
         match self {
             Effect::LogExcerpt { issue, .. }
             | Effect::DestroyMachine {
                 issue: Some(issue), ..
-            } => Some(ticket_lane(issue)),
+            } => Some(ticket_queue_key(issue)),
             _ => None,
         }
     }
 
     /// The job and the issue that it is for, where it names them.
-    pub fn concerns(&self) -> (Option<&JobId>, Option<&IssueRef>) {
+    pub fn job_and_issue(&self) -> (Option<&JobId>, Option<&IssueRef>) {
         match self {
             Effect::StartRun { job, issue, .. } => (Some(job), Some(issue)),
-            Effect::EndRun { job, .. } => (Some(job), None),
+            Effect::StopRun { job, .. } => (Some(job), None),
             Effect::DestroyMachine { job, issue, .. } => (job.as_ref(), issue.as_ref()),
-            Effect::MoveMarker { issue, .. }
+            Effect::SetMarker { issue, .. }
             | Effect::TicketComment { issue, .. }
             | Effect::WaitingComment { issue, .. }
             | Effect::LogExcerpt { issue, .. } => (None, Some(issue)),
@@ -263,9 +267,9 @@ impl Effect {
     pub fn name(&self) -> &'static str {
         match self {
             Effect::StartRun { .. } => "start run",
-            Effect::EndRun { .. } => "end run",
+            Effect::StopRun { .. } => "end run",
             Effect::DestroyMachine { .. } => "destroy machine",
-            Effect::MoveMarker { .. } => "move marker",
+            Effect::SetMarker { .. } => "move marker",
             Effect::TicketComment { .. } => "comment on ticket",
             Effect::WaitingComment { .. } => "comment about waiting on ticket",
             Effect::LogExcerpt { .. } => "log excerpt on ticket",
@@ -287,6 +291,6 @@ fn cleanup_lane(host: HostKind, id: &str) -> String {
 }
 
 /// Returns the queue key of the effects that a ticket's next run waits for: markers and comments.
-pub fn ticket_lane(issue: &IssueRef) -> String {
+pub fn ticket_queue_key(issue: &IssueRef) -> String {
     format!("ticket:{}", issue.id)
 }

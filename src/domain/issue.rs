@@ -3,19 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, IssueKey, TeamKey};
-use super::packed::Packed;
 use super::stage::Stage;
+use super::string_arena::ArenaStr;
 use super::time::Timestamp;
 
 /// A ticketing system. (spec: *Issue lifecycle*)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum System {
     /// Linear: label-based, scoped by a team key.
-    #[serde(alias = "linear")]
-    A,
+    #[serde(rename = "A", alias = "linear")]
+    Linear,
     /// Jira: status-field-based, scoped by a query clause and a repo-field value.
-    #[serde(alias = "jira")]
-    B,
+    #[serde(rename = "B", alias = "jira")]
+    Jira,
 }
 
 /// Enough of an issue to name it, link it and change it.
@@ -37,7 +37,7 @@ pub struct IssueRef {
 
 impl IssueRef {
     /// Whether an operator means this issue: by its id, or by what people call it in any case.
-    pub fn is_called(&self, named: &str) -> bool {
+    pub fn matches_id_or_key(&self, named: &str) -> bool {
         self.id.as_str() == named || self.key.as_str().eq_ignore_ascii_case(named)
     }
 }
@@ -69,7 +69,7 @@ pub struct OpenBlocker {
 /// Issues around a ticket, as one line of text each. They travel to the run as context.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Related {
+pub struct RelatedIssues {
     pub parent: Option<String>,
     pub siblings: Vec<String>,
     pub dependencies: Vec<String>,
@@ -85,19 +85,19 @@ pub struct FlaggedIssue {
     /// 1 is most urgent; an issue without priority sorts last.
     pub priority: u8,
     pub created_at: Timestamp,
-    pub description: Packed,
+    pub description: ArenaStr,
     pub state_name: String,
-    pub progress: Progress,
+    pub status_category: StatusCategory,
     pub open_blockers: Vec<OpenBlocker>,
-    pub related: Related,
+    pub related: RelatedIssues,
 }
 
 impl FlaggedIssue {
     /// Lets go of what only a run of it needs. Of thousands that wait, that is most of the memory.
-    pub fn without_brief(self) -> Self {
+    pub fn without_run_context(self) -> Self {
         Self {
-            description: Packed::default(),
-            related: Related::default(),
+            description: ArenaStr::default(),
+            related: RelatedIssues::default(),
             ..self
         }
     }
@@ -105,18 +105,18 @@ impl FlaggedIssue {
 
 /// An issue that somebody named, in whatever state it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedIssue {
+pub struct IssueLookup {
     pub issue: IssueRef,
     /// The mapping that owns it.
     pub team: TeamKey,
     pub description: String,
-    pub related: Related,
+    pub related: RelatedIssues,
 }
 
 /// Where people have an issue on their own board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Progress {
+pub enum StatusCategory {
     Unstarted,
     Started,
     Completed,
@@ -125,9 +125,9 @@ pub enum Progress {
 
 /// What one ticketing account showed in one poll.
 #[derive(Debug, Clone, Default)]
-pub struct Snapshot {
+pub struct PollResult {
     pub issues: Vec<FlaggedIssue>,
     /// Mappings whose issues could not be read although others' could: what was last decided
     /// about theirs stands.
-    pub unread: Vec<TeamKey>,
+    pub failed_teams: Vec<TeamKey>,
 }

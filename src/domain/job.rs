@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::caps;
 use super::ids::{JobId, Repo, TeamKey};
 use super::issue::{IssueRef, Phase};
+use super::limits;
 use super::report::{FailureCode, ResultReport, RunPhase, Usage};
 use super::stage::Stage;
 use super::time::Timestamp;
@@ -34,20 +34,22 @@ pub struct Job {
     pub dispatch_number: u32,
     pub branch: String,
     /// Whether the run can report to us; without that it is judged by its end alone.
-    pub callbacks: bool,
+    #[serde(rename = "callbacks")]
+    pub has_callbacks: bool,
     /// How long the run may take, in minutes.
-    pub minutes: u32,
+    #[serde(rename = "minutes")]
+    pub timeout_minutes: u32,
     pub state: JobState,
     #[serde(default)]
     pub run: Option<RunHandle>,
     #[serde(default)]
-    pub pull: Option<PullRef>,
+    pub pull: Option<PullRequestRef>,
     /// The host's own word for how the run ended.
     #[serde(default)]
     pub conclusion: Option<String>,
     /// The HTTP status with which the host refused to start the run, if it did.
-    #[serde(default)]
-    pub refused_with: Option<u16>,
+    #[serde(rename = "refusedWith", default)]
+    pub start_refusal_status: Option<u16>,
     pub reserved_at: Timestamp,
     #[serde(default)]
     pub dispatched_at: Option<Timestamp>,
@@ -62,8 +64,8 @@ pub struct Job {
     #[serde(default)]
     pub usage: Option<Usage>,
     /// The stage of the issue that asked for the run.
-    #[serde(default)]
-    pub asked_at: Option<Stage>,
+    #[serde(rename = "askedAt", default)]
+    pub trigger_stage: Option<Stage>,
     /// When what the run was to do is taken up again by itself: of a run that ended because the model
     /// provider's usage limit was reached.
     #[serde(default)]
@@ -72,24 +74,24 @@ pub struct Job {
     #[serde(default)]
     pub nonce_hash: Option<String>,
     /// Whether the session itself has told its ticket that it fails.
-    #[serde(default)]
-    pub failure_told: bool,
+    #[serde(rename = "failureTold", default)]
+    pub failure_reported: bool,
     /// When the session's machine was taken down.
-    #[serde(default)]
-    pub machine_gone_at: Option<Timestamp>,
+    #[serde(rename = "machineGoneAt", default)]
+    pub machine_destroyed_at: Option<Timestamp>,
     /// Whether the run's own result was accepted; its token is spent then.
-    #[serde(default)]
-    pub reported: bool,
+    #[serde(rename = "reported", default)]
+    pub result_accepted: bool,
     /// The accepted result, until the repository host has confirmed the pull request that it names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Box<HeldResult>>,
+    #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_result: Option<Box<UnconfirmedResult>>,
 }
 
 /// Result of a run that is judged when its pull request has been looked up.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HeldResult {
+pub struct UnconfirmedResult {
     pub report: ResultReport,
     pub since: Timestamp,
 }
@@ -97,7 +99,7 @@ pub struct HeldResult {
 /// What a step of a job may change in it, read by itself: steps are many, and change nothing mostly.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub struct JobProgress {
     pub runner: RunnerKind,
     pub state: JobState,
     #[serde(default)]
@@ -177,7 +179,8 @@ impl RunnerKind {
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum JobState {
     /// Reserved; nobody outside knows of it yet.
-    Unknown,
+    #[serde(rename = "unknown")]
+    Reserved,
     Dispatched,
     Running,
     Completed,
@@ -197,7 +200,7 @@ impl JobState {
     /// The spec's word for it.
     pub fn status(&self) -> &'static str {
         match self {
-            JobState::Unknown => "unknown",
+            JobState::Reserved => "unknown",
             JobState::Dispatched => "dispatched",
             JobState::Running => "running",
             JobState::Completed => "completed",
@@ -209,7 +212,7 @@ impl JobState {
 
     pub fn is_terminal(&self) -> bool {
         match self {
-            JobState::Unknown | JobState::Dispatched | JobState::Running => false,
+            JobState::Reserved | JobState::Dispatched | JobState::Running => false,
             JobState::Completed
             | JobState::ReviewFailed { .. }
             | JobState::Failed { .. }
@@ -230,7 +233,7 @@ pub enum TimeoutReason {
 
 impl TimeoutReason {
     /// What happened, of a run with this time budget.
-    pub fn sentence(self, minutes: u32) -> String {
+    pub fn message(self, minutes: u32) -> String {
         match self {
             TimeoutReason::RunNotFound => {
                 "no run was found within 10 minutes of the dispatch".to_owned()
@@ -286,12 +289,12 @@ impl RunHandle {
 
 /// A pull request that a run opened, or works on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullRef {
+pub struct PullRequestRef {
     pub number: u64,
     pub url: String,
 }
 
-impl PullRef {
+impl PullRequestRef {
     /// Reads the page address of a pull request, `https://…/pull/7`. Whoever reports one may be a
     /// stranger: what could be read as more than an address is none.
     pub fn from_url(url: &str) -> Option<Self> {
@@ -307,7 +310,7 @@ impl PullRef {
     }
 
     /// Whether `page` is its address; hosts ignore case.
-    pub fn is_at(&self, page: &str) -> bool {
+    pub fn matches_url(&self, page: &str) -> bool {
         let own = self.url.trim_end_matches('/');
         own.eq_ignore_ascii_case(page.trim_end_matches('/'))
     }
@@ -319,10 +322,10 @@ impl Job {
     }
 
     /// The run's time budget, from its dispatch, with the grace a CI job gets.
-    pub fn time_budget(&self) -> Duration {
-        let budget = Duration::from_secs(u64::from(self.minutes) * 60);
+    pub fn timeout(&self) -> Duration {
+        let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
         match self.runner {
-            RunnerKind::Ci => budget + caps::JOB_TIMEOUT_GRACE,
+            RunnerKind::Ci => budget + limits::JOB_TIMEOUT_GRACE,
             RunnerKind::Vm | RunnerKind::Local => budget,
         }
     }
@@ -332,31 +335,32 @@ impl Job {
     pub fn is_lost(&self, now: Timestamp) -> bool {
         self.state == JobState::Dispatched
             && self.run.is_none()
-            && self.age(now) >= Some(caps::RUN_LINK_TIMEOUT)
+            && self.age(now) >= Some(limits::RUN_LOOKUP_TIMEOUT)
     }
 
     /// The time budget that the run has used up by `now`, if it is still at work.
-    pub fn overdue(&self, now: Timestamp) -> Option<TimeoutReason> {
-        let at_work = self.is_active() && self.run_ended_at.is_none() && self.held.is_none();
-        let over = at_work && self.age(now) >= Some(self.time_budget());
-        over.then(|| self.out_of_time())
+    pub fn exceeded_timeout(&self, now: Timestamp) -> Option<TimeoutReason> {
+        let at_work =
+            self.is_active() && self.run_ended_at.is_none() && self.unconfirmed_result.is_none();
+        let over = at_work && self.age(now) >= Some(self.timeout());
+        over.then(|| self.timeout_reason())
     }
 
     /// Whether its run ended so long ago that it is not to wait any longer for what its host refuses
     /// to tell.
-    pub fn is_long_over(&self, now: Timestamp) -> bool {
+    pub fn is_outcome_lookup_expired(&self, now: Timestamp) -> bool {
         self.run_ended_at
-            .is_some_and(|ended_at| now.since(ended_at) >= caps::JUDGED_WITHIN)
+            .is_some_and(|ended_at| now.since(ended_at) >= limits::OUTCOME_LOOKUP_TIMEOUT)
     }
 
     /// Whether a report of its run may open a pull request for its ticket. Work on an open pull
     /// request stays with that one; a plan and a shadow open none.
-    pub fn opens_pull(&self) -> bool {
+    pub fn may_open_pull_request(&self) -> bool {
         self.kind == JobKind::Implementation && !self.shadow && self.pull.is_none()
     }
 
     /// What it is called when this job's time is used up.
-    pub fn out_of_time(&self) -> TimeoutReason {
+    pub fn timeout_reason(&self) -> TimeoutReason {
         match self.runner {
             RunnerKind::Ci => TimeoutReason::TimedOut,
             RunnerKind::Vm => TimeoutReason::MachineTimeout,
@@ -366,9 +370,9 @@ impl Job {
 
     /// Whether its run had been at work about as long as the host lets it, when it ended. A host that
     /// ends it for that says no more than that it was cancelled.
-    pub fn was_cut_off(&self, now: Timestamp) -> bool {
-        let budget = Duration::from_secs(u64::from(self.minutes) * 60);
-        let late = caps::START_SEEN_WITHIN.min(budget / 10);
+    pub fn has_reached_host_timeout(&self, now: Timestamp) -> bool {
+        let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
+        let late = limits::MAX_START_DETECTION_DELAY.min(budget / 10);
         let ended_at = self.run_ended_at.unwrap_or(now);
         self.runner == RunnerKind::Ci
             && self

@@ -9,8 +9,8 @@
 pub mod ids;
 pub mod time;
 
+pub mod crypto;
 pub mod issue;
-pub mod keys;
 pub mod mapping;
 pub mod stage;
 
@@ -18,12 +18,12 @@ pub mod decision;
 pub mod job;
 pub mod machine;
 pub mod machine_size;
-pub mod reaping;
+pub mod reaper;
 pub mod runner_mode;
 pub mod transition;
 
 pub mod audit;
-pub mod checkup;
+pub mod check_result;
 pub mod comments;
 pub mod effect;
 pub mod plan;
@@ -34,14 +34,14 @@ pub mod run_config;
 pub mod session_event;
 
 pub mod branch;
-pub mod caps;
+pub mod edit_distance;
+pub mod external_reviewers;
 pub mod feedback;
-pub mod image;
-pub mod nearest;
-pub mod number;
-pub mod packed;
-pub mod reviewers;
+pub mod json_number;
+pub mod limits;
+pub mod runner_image;
 pub mod secret;
-pub mod secrets;
-pub mod sensitive;
+pub mod sensitive_files;
+pub mod session_secrets;
+pub mod string_arena;
 pub mod usage;

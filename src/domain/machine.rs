@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueKey, JobId, Repo, TeamKey};
 use super::job::{Job, RunHandle, RunnerKind};
-use super::machine_size::whole_memory;
+use super::machine_size::round_up_memory;
 use super::mapping::{Mapping, SessionMode};
 use super::time::Timestamp;
 
@@ -27,7 +27,7 @@ const STAMP_REPO: &str = "agent_implement_repo";
 const STAMP_EXPIRES: &str = "agent_implement_expires";
 
 /// Environment variables, by name.
-pub type Variables = BTreeMap<String, String>;
+pub type EnvVarMap = BTreeMap<String, String>;
 
 /// Where machines stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,12 +92,12 @@ pub struct Machine {
     pub name: String,
     pub state: MachineState,
     /// How its program ended; known of a machine that is over, once it has been inspected.
-    pub exit: Option<Exit>,
+    pub exit: Option<MachineExit>,
     pub region: Option<String>,
     /// Where people read its log, when its host has a page for it.
     pub log_url: Option<String>,
     pub created_at: Timestamp,
-    pub stamps: Stamps,
+    pub labels: MachineLabels,
 }
 
 impl Machine {
@@ -109,7 +109,7 @@ impl Machine {
     }
 
     /// How a job keeps hold of it.
-    pub fn handle(&self) -> RunHandle {
+    pub fn run_handle(&self) -> RunHandle {
         let id = self.id.clone();
         match self.host {
             HostKind::Vm => RunHandle::Machine {
@@ -127,14 +127,14 @@ pub struct MachineState(String);
 
 /// What a machine's state means to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum MachinePhase {
     /// It exists and its program is not at work yet.
-    Coming,
-    AtWork,
+    Starting,
+    Running,
     /// Its program has ended, or will never start.
-    Over,
+    Stopped,
     /// It is being taken down, or is no more.
-    Leaving,
+    Destroying,
 }
 
 impl MachineState {
@@ -148,45 +148,47 @@ impl MachineState {
 
     /// A word that we do not know counts as being at work: nothing is concluded from it, and the
     /// time budget holds all the same.
-    pub fn stage(&self) -> Stage {
+    pub fn phase(&self) -> MachinePhase {
         match self.0.as_str() {
-            "created" | "starting" | "preparing" => Stage::Coming,
-            "stopped" | "failed" | "launch_failed" | "dead" | "suspended" => Stage::Over,
-            "destroying" | "destroyed" | "removing" | "replaced" | "migrated" => Stage::Leaving,
-            _ => Stage::AtWork,
+            "created" | "starting" | "preparing" => MachinePhase::Starting,
+            "stopped" | "failed" | "launch_failed" | "dead" | "suspended" => MachinePhase::Stopped,
+            "destroying" | "destroyed" | "removing" | "replaced" | "migrated" => {
+                MachinePhase::Destroying
+            }
+            _ => MachinePhase::Running,
         }
     }
 }
 
 /// How a machine's program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
+pub struct MachineExit {
     /// None when the host does not say.
     pub code: Option<i32>,
     /// Whether it was killed for using more memory than it had.
     pub out_of_memory: bool,
 }
 
-impl Exit {
+impl MachineExit {
     /// In the words of a conclusion: `success`, or what it was instead.
     pub fn conclusion(self) -> String {
         match self {
-            Exit {
+            MachineExit {
                 out_of_memory: true,
                 ..
             } => "out of memory".to_owned(),
-            Exit { code: Some(0), .. } => "success".to_owned(),
-            Exit {
+            MachineExit { code: Some(0), .. } => "success".to_owned(),
+            MachineExit {
                 code: Some(code), ..
             } => format!("exit code {code}"),
-            Exit { code: None, .. } => "no exit code".to_owned(),
+            MachineExit { code: None, .. } => "no exit code".to_owned(),
         }
     }
 }
 
 /// What we write on a machine to know it again: whose it is and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamps {
+pub struct MachineLabels {
     /// The service that made it.
     pub instance: String,
     /// The dispatch that it was made for.
@@ -198,9 +200,9 @@ pub struct Stamps {
     pub expires_at: Option<Timestamp>,
 }
 
-impl Stamps {
+impl MachineLabels {
     /// As metadata or labels. Nothing secret is among them: whoever sees the machine sees these.
-    pub fn pairs(&self) -> Variables {
+    pub fn to_map(&self) -> EnvVarMap {
         let text = |value: Option<&dyn fmt::Display>| value.map(ToString::to_string);
         [
             (STAMP_PURPOSE, Some(PURPOSE.to_owned())),
@@ -220,7 +222,7 @@ impl Stamps {
     }
 
     /// Reads them back; none unless it is a session of this instance.
-    pub fn read(pairs: &Variables, instance: &str) -> Option<Self> {
+    pub fn read(pairs: &EnvVarMap, instance: &str) -> Option<Self> {
         let given = |name: &str| pairs.get(name).filter(|text| !text.is_empty());
         let ours = given(STAMP_INSTANCE)? == instance && given(STAMP_PURPOSE)? == PURPOSE;
         ours.then_some(())?;
@@ -235,7 +237,7 @@ impl Stamps {
     }
 
     /// The label by which a host that can filter finds all sessions of an instance.
-    pub fn filter(instance: &str) -> String {
+    pub fn instance_selector(instance: &str) -> String {
         format!("{STAMP_INSTANCE}={instance}")
     }
 }
@@ -249,19 +251,19 @@ pub fn machine_name(job: &JobId) -> String {
 /// What a session is given beside its run, by the mapping as it was when it was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SessionBrief {
+pub struct SessionSpec {
     pub mode: SessionMode,
     pub cpus: u32,
     pub memory_mb: u32,
-    pub extra_env: Variables,
+    pub extra_env: EnvVarMap,
 }
 
-impl SessionBrief {
-    pub fn of(mapping: &Mapping) -> Self {
+impl SessionSpec {
+    pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
             mode: mapping.session_mode,
             cpus: mapping.machine_cpus,
-            memory_mb: whole_memory(mapping.machine_memory_mb),
+            memory_mb: round_up_memory(mapping.machine_memory_mb),
             extra_env: mapping.extra_env.clone(),
         }
     }
@@ -275,8 +277,8 @@ pub struct MachineSpec {
     pub cpus: u32,
     pub memory_mb: u32,
     /// Secrets among them; they leave for the host and nowhere else.
-    pub environment: Variables,
-    pub stamps: Stamps,
+    pub environment: EnvVarMap,
+    pub labels: MachineLabels,
 }
 
 impl fmt::Debug for MachineSpec {
@@ -288,16 +290,16 @@ impl fmt::Debug for MachineSpec {
     }
 }
 
-impl Stamps {
+impl MachineLabels {
     /// Those of a job's machine.
-    pub fn of(job: &Job, instance: &str, now: Timestamp) -> Self {
+    pub fn for_job(job: &Job, instance: &str, now: Timestamp) -> Self {
         Self {
             instance: instance.to_owned(),
             job: job.id.clone(),
             issue: Some(job.issue.key.clone()),
             team: Some(job.team.clone()),
             repo: Some(job.repo.clone()),
-            expires_at: Some(now + job.time_budget()),
+            expires_at: Some(now + job.timeout()),
         }
     }
 }
@@ -311,11 +313,11 @@ pub const SESSION_SECRETS: &str = "SESSION_SECRETS";
 /// The environment of a session: what we set beats secrets, and secrets beat what the mapping adds.
 /// What is not ours is named, for the run to know what it may pass on.
 pub fn session_environment(
-    ours: Variables,
-    extra_env: &Variables,
-    secrets: Variables,
-) -> Variables {
-    let not_ours = |variables: &Variables| {
+    ours: EnvVarMap,
+    extra_env: &EnvVarMap,
+    secrets: EnvVarMap,
+) -> EnvVarMap {
+    let not_ours = |variables: &EnvVarMap| {
         let names = variables.keys().filter(|name| !ours.contains_key(*name));
         names.cloned().collect::<Vec<_>>().join(",")
     };
@@ -333,8 +335,8 @@ pub fn session_environment(
 mod tests {
     use super::*;
 
-    fn stamps() -> Stamps {
-        Stamps {
+    fn stamps() -> MachineLabels {
+        MachineLabels {
             instance: "i1".into(),
             job: JobId::from("01JABC"),
             issue: Some("ENG-1".into()),
@@ -346,20 +348,20 @@ mod tests {
 
     #[test]
     fn stamps_come_back_as_they_were_and_only_to_their_instance() {
-        let pairs = stamps().pairs();
-        assert_eq!(Stamps::read(&pairs, "i1"), Some(stamps()));
-        assert_eq!(Stamps::read(&pairs, "i2"), None);
-        assert_eq!(Stamps::read(&Variables::new(), "i1"), None);
+        let pairs = stamps().to_map();
+        assert_eq!(MachineLabels::read(&pairs, "i1"), Some(stamps()));
+        assert_eq!(MachineLabels::read(&pairs, "i2"), None);
+        assert_eq!(MachineLabels::read(&EnvVarMap::new(), "i1"), None);
         for name in [STAMP_PURPOSE, STAMP_INSTANCE, STAMP_DISPATCH] {
             let mut less = pairs.clone();
             less.remove(name);
-            assert_eq!(Stamps::read(&less, "i1"), None, "{name}");
+            assert_eq!(MachineLabels::read(&less, "i1"), None, "{name}");
         }
     }
 
     #[test]
     fn ours_beats_secrets_and_secrets_beat_extra() {
-        let set = |pairs: &[(&str, &str)]| -> Variables {
+        let set = |pairs: &[(&str, &str)]| -> EnvVarMap {
             pairs
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -383,31 +385,31 @@ mod tests {
     #[test]
     fn memory_is_rounded_up_to_whole_steps() {
         for (asked, given) in [(256, 256), (257, 512), (4_096, 4_096), (4_100, 4_352)] {
-            assert_eq!(whole_memory(asked), given);
+            assert_eq!(round_up_memory(asked), given);
         }
     }
 
     #[test]
     fn states_are_read_and_strange_ones_conclude_nothing() {
         let rows = [
-            ("created", Stage::Coming),
-            ("starting", Stage::Coming),
-            ("started", Stage::AtWork),
-            ("running", Stage::AtWork),
-            ("stopping", Stage::AtWork),
-            ("stopped", Stage::Over),
-            ("failed", Stage::Over),
-            ("destroyed", Stage::Leaving),
-            ("hibernating", Stage::AtWork),
+            ("created", MachinePhase::Starting),
+            ("starting", MachinePhase::Starting),
+            ("started", MachinePhase::Running),
+            ("running", MachinePhase::Running),
+            ("stopping", MachinePhase::Running),
+            ("stopped", MachinePhase::Stopped),
+            ("failed", MachinePhase::Stopped),
+            ("destroyed", MachinePhase::Destroying),
+            ("hibernating", MachinePhase::Running),
         ];
         for (word, stage) in rows {
-            assert_eq!(MachineState::new(word).stage(), stage, "{word}");
+            assert_eq!(MachineState::new(word).phase(), stage, "{word}");
         }
     }
 
     #[test]
     fn an_exit_is_told_by_what_ended_it() {
-        let exit = |code, out_of_memory| Exit {
+        let exit = |code, out_of_memory| MachineExit {
             code,
             out_of_memory,
         };

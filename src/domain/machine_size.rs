@@ -26,11 +26,11 @@ pub struct MachineSize {
 #[error(
     "Fly Machines has no machine with {0}. Shared machines have 1, 2, 4, 6 or 8 CPUs with 256 to 2048 MB for each, 16384 MB at most."
 )]
-pub struct TooLarge(MachineSize);
+pub struct MachineSizeTooLarge(MachineSize);
 
 impl MachineSize {
     /// Returns the size that a mapping asks for.
-    pub fn of(mapping: &Mapping) -> Self {
+    pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
             cpus: mapping.machine_cpus,
             memory_mb: mapping.machine_memory_mb,
@@ -41,18 +41,21 @@ impl MachineSize {
     ///
     /// # Errors
     /// When there is none.
-    pub fn sold(self) -> Result<Self, TooLarge> {
+    pub fn smallest_available(self) -> Result<Self, MachineSizeTooLarge> {
         let enough = |cpus: &u32| {
             *cpus >= self.cpus && cpus.saturating_mul(MAX_MEMORY_PER_CPU_MB) >= self.memory_mb
         };
-        let cpus = CPUS.into_iter().find(enough).ok_or(TooLarge(self))?;
-        let memory_mb = whole_memory(self.memory_mb).max(cpus * MIN_MEMORY_PER_CPU_MB);
+        let cpus = CPUS
+            .into_iter()
+            .find(enough)
+            .ok_or(MachineSizeTooLarge(self))?;
+        let memory_mb = round_up_memory(self.memory_mb).max(cpus * MIN_MEMORY_PER_CPU_MB);
         Ok(Self { cpus, memory_mb })
     }
 
     /// Returns what to say of a size that runs do not get as it is.
     pub fn warning(self) -> Option<String> {
-        match self.sold() {
+        match self.smallest_available() {
             Ok(sold) if sold == self => None,
             Ok(sold) => Some(format!(
                 "Fly Machines has no machine with {self}: runs get {sold}."
@@ -70,7 +73,7 @@ impl fmt::Display for MachineSize {
 }
 
 /// Returns an amount of memory rounded up to what machines are sold in.
-pub fn whole_memory(megabytes: u32) -> u32 {
+pub fn round_up_memory(megabytes: u32) -> u32 {
     megabytes
         .div_ceil(MEMORY_STEP_MB)
         .saturating_mul(MEMORY_STEP_MB)
@@ -108,14 +111,18 @@ mod tests {
         for ((cpus, memory_mb), expected) in rows {
             let asked = size(cpus, memory_mb);
             let expected = expected.map(|(cpus, memory_mb)| size(cpus, memory_mb));
-            assert_eq!(asked.sold().ok(), expected, "{asked}");
+            assert_eq!(asked.smallest_available().ok(), expected, "{asked}");
             assert_eq!(
                 asked.warning().is_none(),
                 expected == Some(asked),
                 "{asked}"
             );
             if let Some(sold) = expected {
-                assert_eq!(sold.sold(), Ok(sold), "what is sold is not rounded again");
+                assert_eq!(
+                    sold.smallest_available(),
+                    Ok(sold),
+                    "what is sold is not rounded again"
+                );
             }
         }
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::caps;
+use super::limits;
 use super::time::Timestamp;
 
 /// What a run does; a token is good for one of these only.
@@ -41,7 +41,7 @@ impl RunPhase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RunOutcome {
     Success,
     Failure,
 }
@@ -104,7 +104,7 @@ pub struct RunComment {
 #[serde(rename_all = "camelCase")]
 pub struct ResultReport {
     pub phase: RunPhase,
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr_url: Option<String>,
     pub comments: Vec<RunComment>,
@@ -113,8 +113,8 @@ pub struct ResultReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<FailureCode>,
     /// What the agent said last: of a run that failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_words: Option<String>,
+    #[serde(rename = "lastWords", default, skip_serializing_if = "Option::is_none")]
+    pub last_agent_message: Option<String>,
     /// When it makes sense to try again: of a run that met the provider's usage limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
@@ -132,7 +132,7 @@ pub struct ResultReport {
 
 /// Why a result body is refused. The names are the spec's slugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResultError {
+pub enum ResultReportError {
     InvalidBody,
     InvalidPhase,
     InvalidOutcome,
@@ -140,14 +140,14 @@ pub enum ResultError {
     InvalidCommentShape,
 }
 
-impl ResultError {
+impl ResultReportError {
     pub fn slug(self) -> &'static str {
         match self {
-            ResultError::InvalidBody => "invalid_body",
-            ResultError::InvalidPhase => "invalid_phase",
-            ResultError::InvalidOutcome => "invalid_outcome",
-            ResultError::InvalidComments => "invalid_comments",
-            ResultError::InvalidCommentShape => "invalid_comment_shape",
+            ResultReportError::InvalidBody => "invalid_body",
+            ResultReportError::InvalidPhase => "invalid_phase",
+            ResultReportError::InvalidOutcome => "invalid_outcome",
+            ResultReportError::InvalidComments => "invalid_comments",
+            ResultReportError::InvalidCommentShape => "invalid_comment_shape",
         }
     }
 }
@@ -155,28 +155,28 @@ impl ResultError {
 impl ResultReport {
     /// Reads an untrusted body. Optional fields of the wrong shape are dropped and named in the
     /// warnings: a run's outcome must not be lost to a malformed detail.
-    pub fn parse(body: &Value) -> Result<(Self, Vec<String>), ResultError> {
-        let fields = body.as_object().ok_or(ResultError::InvalidBody)?;
+    pub fn parse(body: &Value) -> Result<(Self, Vec<String>), ResultReportError> {
+        let fields = body.as_object().ok_or(ResultReportError::InvalidBody)?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         let phase = text("phase")
             .and_then(RunPhase::parse)
-            .ok_or(ResultError::InvalidPhase)?;
+            .ok_or(ResultReportError::InvalidPhase)?;
         let outcome = match text("outcome") {
-            Some("success") => Outcome::Success,
-            Some("failure") => Outcome::Failure,
-            _ => return Err(ResultError::InvalidOutcome),
+            Some("success") => RunOutcome::Success,
+            Some("failure") => RunOutcome::Failure,
+            _ => return Err(ResultReportError::InvalidOutcome),
         };
         let comments = fields
             .get("comments")
             .and_then(Value::as_array)
-            .ok_or(ResultError::InvalidComments)?
+            .ok_or(ResultReportError::InvalidComments)?
             .iter()
             .map(
                 |comment| match comment.get("body").and_then(Value::as_str) {
                     Some(body) => Ok(RunComment {
                         body: body.to_owned(),
                     }),
-                    None => Err(ResultError::InvalidCommentShape),
+                    None => Err(ResultReportError::InvalidCommentShape),
                 },
             )
             .collect::<Result<Vec<_>, _>>()?;
@@ -193,13 +193,13 @@ impl ResultReport {
             comments,
             failure_reason: details.read("failureReason"),
             failure_code: details.read("failureCode"),
-            last_words: details.read("lastWords"),
+            last_agent_message: details.read("lastWords"),
             retry_at: details.read("retryAt"),
             unresolved: details.read("unresolved").unwrap_or_default(),
             usage: details.read("usage"),
             patch: details
                 .read::<String>("patch")
-                .filter(|patch| patch.len() <= caps::MAX_PATCH_BYTES),
+                .filter(|patch| patch.len() <= limits::MAX_PATCH_BYTES),
             run_id: details.read("runId"),
         };
         Ok((report, details.warnings))
@@ -227,7 +227,7 @@ impl Details<'_> {
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct StepRecord {
     pub id: String,
     #[serde(rename = "type")]
     pub kind: String,
@@ -248,16 +248,16 @@ pub struct Step {
 
 /// The first required string field of a step that is missing or no string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepError {
+pub enum StepRecordError {
     NotAnObject,
     Field(&'static str),
 }
 
-impl Step {
+impl StepRecord {
     /// Reads an untrusted step. `elapsed` (milliseconds) is an accepted spelling of `elapsed_ms`.
-    pub fn parse(step: Option<Value>) -> Result<Self, StepError> {
+    pub fn parse(step: Option<Value>) -> Result<Self, StepRecordError> {
         let Some(Value::Object(mut fields)) = step else {
-            return Err(StepError::NotAnObject);
+            return Err(StepRecordError::NotAnObject);
         };
         let elapsed = ["elapsed_ms", "elapsed"]
             .iter()
@@ -269,7 +269,7 @@ impl Step {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
-        let mut required = |name: &'static str| text(name).ok_or(StepError::Field(name));
+        let mut required = |name: &'static str| text(name).ok_or(StepRecordError::Field(name));
         Ok(Self {
             id: required("id")?,
             kind: required("type")?,
@@ -288,7 +288,7 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressReport {
-    pub step: Step,
+    pub step: StepRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u64>,
     /// What the run has used up to now, all in all.
@@ -362,14 +362,14 @@ mod tests {
     fn what_a_run_serializes_is_what_we_parse() {
         let sent = ResultReport {
             phase: RunPhase::GapAnalysis,
-            outcome: Outcome::Success,
+            outcome: RunOutcome::Success,
             pr_url: Some("https://host/o/r/pull/7".into()),
             comments: vec![RunComment {
                 body: "hello".into(),
             }],
             failure_reason: None,
             failure_code: Some(FailureCode::ReviewUnapproved),
-            last_words: Some("I did what I could.".into()),
+            last_agent_message: Some("I did what I could.".into()),
             retry_at: None,
             unresolved: vec!["a race".into()],
             usage: Some(Usage {
@@ -389,14 +389,17 @@ mod tests {
     fn a_step_names_its_first_missing_field() {
         let whole = json!({"id": "push", "type": "push", "status": "passed", "started_at": "t", "elapsed": 12.7});
         assert_eq!(
-            Step::parse(Some(whole.clone())).unwrap().elapsed_ms,
+            StepRecord::parse(Some(whole.clone())).unwrap().elapsed_ms,
             Some(12)
         );
-        assert_eq!(Step::parse(None), Err(StepError::NotAnObject));
+        assert_eq!(StepRecord::parse(None), Err(StepRecordError::NotAnObject));
         for name in ["id", "type", "status", "started_at"] {
             let mut broken = whole.clone();
             broken[name] = json!(7);
-            assert_eq!(Step::parse(Some(broken)), Err(StepError::Field(name)));
+            assert_eq!(
+                StepRecord::parse(Some(broken)),
+                Err(StepRecordError::Field(name))
+            );
         }
     }
 }

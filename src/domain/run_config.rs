@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use super::ids::{IssueId, IssueKey, JobId};
-use super::issue::Related;
-use super::mapping::{Provider, SessionMode};
+use super::issue::RelatedIssues;
+use super::mapping::{ModelProvider, SessionMode};
 use super::report::RunPhase;
 use super::secret::Secret;
 
 /// Flat inputs, by name.
-pub type Inputs = BTreeMap<String, String>;
+pub type RunInputs = BTreeMap<String, String>;
 
 /// Characters of the inputs of one dispatch as compact JSON: the host's limit of 65,535 (facts 2), less
 /// 1 KiB for what it may count differently.
@@ -41,8 +41,8 @@ pub struct RunConfig {
     pub branch: String,
     pub instruction: Option<String>,
     pub findings: Option<String>,
-    pub related: Related,
-    pub provider: Provider,
+    pub related: RelatedIssues,
+    pub provider: ModelProvider,
     pub runner_image: Option<String>,
     pub max_turns: Option<u32>,
     pub max_iterations: Option<u32>,
@@ -51,12 +51,12 @@ pub struct RunConfig {
     pub session_mode: Option<SessionMode>,
     /// Whether it runs beside the run that counts: it pushes its branch and opens nothing.
     pub shadow: bool,
-    pub callback: Option<Callback>,
+    pub callback: Option<RunCallback>,
 }
 
 /// Where a run reports, and with what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Callback {
+pub struct RunCallback {
     pub url: String,
     /// Good for one result.
     pub run_token: Secret,
@@ -76,7 +76,7 @@ pub enum RunConfigError {
 impl RunConfig {
     /// The inputs of a dispatch. What is not set is left out; the description is cut, with a
     /// visible mark, until the whole fits the host's limit and that of the run's environment.
-    pub fn to_inputs(&self) -> Inputs {
+    pub fn to_inputs(&self) -> RunInputs {
         let mut inputs = self.inputs_with(&self.issue_description);
         let whole = Size::of(&inputs);
         let excess = Size {
@@ -92,12 +92,12 @@ impl RunConfig {
         inputs
     }
 
-    fn inputs_with(&self, description: &str) -> Inputs {
+    fn inputs_with(&self, description: &str) -> RunInputs {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
         let lines = |lines: &[String]| (!lines.is_empty()).then(|| lines.join("\n"));
         let (provider, region) = match &self.provider {
-            Provider::Direct => ("direct", None),
-            Provider::Cloud { region } => ("cloud", Some(region.clone())),
+            ModelProvider::Direct => ("direct", None),
+            ModelProvider::Cloud { region } => ("cloud", Some(region.clone())),
         };
         let callback = self.callback.as_ref();
         [
@@ -163,7 +163,7 @@ impl RunConfig {
     }
 
     /// Reads the inputs that a run was started with.
-    pub fn from_inputs(inputs: &Inputs) -> Result<Self, RunConfigError> {
+    pub fn from_inputs(inputs: &RunInputs) -> Result<Self, RunConfigError> {
         let given = |name: &str| inputs.get(name).filter(|text| !text.is_empty()).cloned();
         let required = |name: &'static str| given(name).ok_or(RunConfigError::Missing(name));
         let lines = |name: &str| {
@@ -177,7 +177,7 @@ impl RunConfig {
             given("run_token"),
             given("run_progress_token"),
         ) {
-            (Some(url), Some(run_token), Some(progress_token)) => Some(Callback {
+            (Some(url), Some(run_token), Some(progress_token)) => Some(RunCallback {
                 url,
                 run_token: Secret::new(run_token),
                 progress_token: Secret::new(progress_token),
@@ -195,14 +195,14 @@ impl RunConfig {
             branch: required("branch")?,
             instruction: given("instruction"),
             findings: given("findings"),
-            related: Related {
+            related: RelatedIssues {
                 parent: given("parent"),
                 siblings: lines("siblings"),
                 dependencies: lines("dependencies"),
             },
             provider: match given("provider").as_deref() {
-                None | Some("direct") => Provider::Direct,
-                Some("cloud") => Provider::Cloud {
+                None | Some("direct") => ModelProvider::Direct,
+                Some("cloud") => ModelProvider::Cloud {
                     region: required("cloud_region")?,
                 },
                 Some(other) => return Err(RunConfigError::Invalid("provider", other.to_owned())),
@@ -257,7 +257,7 @@ fn counted(c: char) -> usize {
 
 /// A positive whole number; a command-line tool may silently ignore a zero cap, so none passes.
 fn number<T: std::str::FromStr + PartialOrd + From<u8>>(
-    inputs: &Inputs,
+    inputs: &RunInputs,
     name: &'static str,
 ) -> Result<Option<T>, RunConfigError> {
     let Some(text) = inputs.get(name).filter(|text| !text.is_empty()) else {
@@ -285,12 +285,12 @@ mod tests {
             branch: "agent-implement/eng-1-a-title".into(),
             instruction: None,
             findings: None,
-            related: Related {
+            related: RelatedIssues {
                 parent: None,
                 siblings: vec!["ENG-2 b".into(), "ENG-3 c".into()],
                 dependencies: vec![],
             },
-            provider: Provider::Cloud {
+            provider: ModelProvider::Cloud {
                 region: "eu-west-1".into(),
             },
             runner_image: None,
@@ -299,7 +299,7 @@ mod tests {
             job_timeout_minutes: None,
             session_mode: None,
             shadow: false,
-            callback: Some(Callback {
+            callback: Some(RunCallback {
                 url: "http://here".into(),
                 run_token: Secret::new("a.b.c"),
                 progress_token: Secret::new("d.e.f"),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::RunnerKind;
 use super::machine_size::MachineSize;
-use super::mapping::{ExecutionMode, Mapping, Provider};
+use super::mapping::{ExecutionMode, Mapping, ModelProvider};
 
 /// The global override of where runs execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum RunnerMode {
 }
 
 /// The refusal of anything else, in the spec's words.
-pub const MODES: &str = "mode must be one of: default, gha, fly, local, shadow";
+pub const INVALID_MODE_MESSAGE: &str = "mode must be one of: default, gha, fly, local, shadow";
 
 impl RunnerMode {
     /// Reads a mode; the vendors' short names are taken as well.
@@ -50,7 +50,7 @@ impl RunnerMode {
 
 /// What is set up for sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Available {
+pub struct RunnerAvailability {
     pub vm: bool,
     pub local: bool,
     /// Whether runs can report to us.
@@ -85,12 +85,12 @@ impl Placement {
 ///
 /// # Errors
 /// A sentence for operators.
-pub fn place(
+pub fn choose_placement(
     mode: RunnerMode,
     mapping: &Mapping,
-    available: Available,
+    available: RunnerAvailability,
 ) -> Result<Placement, String> {
-    let is_cloud = matches!(mapping.provider, Provider::Cloud { .. });
+    let is_cloud = matches!(mapping.provider, ModelProvider::Cloud { .. });
     let wanted = match (mode, mapping.execution_mode) {
         (RunnerMode::Ci, _) | (RunnerMode::Default, ExecutionMode::CiWorkflow) => Placement::Ci,
         (RunnerMode::Vm, _) | (RunnerMode::Default, ExecutionMode::VmMachines) => Placement::Vm,
@@ -121,7 +121,7 @@ pub fn place(
         return Err(why.to_owned());
     }
     if matches!(wanted, Placement::Vm | Placement::Shadow) {
-        let sold = MachineSize::of(mapping).sold();
+        let sold = MachineSize::from_mapping(mapping).smallest_available();
         sold.map_err(|too_large| too_large.to_string())?;
     }
     Ok(wanted)
@@ -134,14 +134,14 @@ mod tests {
     use super::*;
     use crate::mapping;
 
-    const ALL: Available = Available {
+    const ALL: RunnerAvailability = RunnerAvailability {
         vm: true,
         local: true,
         callbacks: true,
     };
 
     fn mapping(provider: &str, execution: &str) -> Mapping {
-        mapping::example(&json!({
+        mapping::example_mapping(&json!({
             "provider": provider, "cloudRegion": "eu-west-1", "executionMode": execution,
         }))
     }
@@ -170,14 +170,18 @@ mod tests {
             (M::Shadow, &cloud, Some(P::Ci)),
         ];
         for (mode, mapping, placed) in rows {
-            assert_eq!(place(mode, mapping, ALL).ok(), placed, "{mode:?}");
+            assert_eq!(
+                choose_placement(mode, mapping, ALL).ok(),
+                placed,
+                "{mode:?}"
+            );
         }
     }
 
     #[test]
     fn what_is_not_set_up_is_said() {
         let ci = mapping("direct", "ci-workflow");
-        let without = |change: fn(&mut Available)| {
+        let without = |change: fn(&mut RunnerAvailability)| {
             let mut available = ALL;
             change(&mut available);
             available
@@ -206,27 +210,30 @@ mod tests {
             ),
         ];
         for (mode, available, word) in rows {
-            let why = place(mode, &ci, available).unwrap_err();
+            let why = choose_placement(mode, &ci, available).unwrap_err();
             assert!(why.contains(word), "{mode:?}: {why}");
         }
         assert_eq!(
-            place(RunnerMode::Ci, &ci, Available::default()),
+            choose_placement(RunnerMode::Ci, &ci, RunnerAvailability::default()),
             Ok(Placement::Ci)
         );
     }
 
     #[test]
     fn a_machine_that_is_not_sold_keeps_from_machines_alone() {
-        let huge = mapping::example(&json!({"machineCpus": 16}));
+        let huge = mapping::example_mapping(&json!({"machineCpus": 16}));
         for mode in [RunnerMode::Vm, RunnerMode::Shadow] {
-            let why = place(mode, &huge, ALL).unwrap_err();
+            let why = choose_placement(mode, &huge, ALL).unwrap_err();
             assert!(why.contains("16 CPUs and 4096 MB"), "{mode:?}: {why}");
         }
         for mode in [RunnerMode::Ci, RunnerMode::Local] {
-            assert!(place(mode, &huge, ALL).is_ok(), "{mode:?}");
+            assert!(choose_placement(mode, &huge, ALL).is_ok(), "{mode:?}");
         }
-        let odd = mapping::example(&json!({"machineCpus": 3}));
-        assert_eq!(place(RunnerMode::Vm, &odd, ALL), Ok(Placement::Vm));
+        let odd = mapping::example_mapping(&json!({"machineCpus": 3}));
+        assert_eq!(
+            choose_placement(RunnerMode::Vm, &odd, ALL),
+            Ok(Placement::Vm)
+        );
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::comments;
-use super::job::PullRef;
-use super::number::whole;
+use super::job::PullRequestRef;
+use super::json_number::non_negative_integer;
 
 /// Longest name that a session may give an event, in bytes.
 const MAX_ID: usize = 64;
@@ -17,7 +17,7 @@ pub enum SessionEvent {
     SetupComplete,
     /// The pull request is open.
     ImplementationComplete {
-        pull: PullRef,
+        pull: PullRequestRef,
     },
     VerifyRunning,
     VerifyPassed,
@@ -97,16 +97,16 @@ impl SessionEvent {
 
     /// What tells it from others of its job, so that a repeat is known: the id that the session gave
     /// it. An event without one happens once in its words.
-    pub fn identity(&self, body: &Value) -> String {
+    pub fn dedup_key(&self, body: &Value) -> String {
         match body["id"].as_str().filter(|id| !id.is_empty()) {
-            Some(id) => format!("{}:{}", self.name(), comments::cut(id, MAX_ID, "")),
+            Some(id) => format!("{}:{}", self.name(), comments::truncate(id, MAX_ID, "")),
             None => self.to_body().to_string(),
         }
     }
 
     /// The sentence on the ticket. The address of a pull request is the host's own, by its number: what
     /// a run reports may lead anywhere.
-    pub fn sentence(&self, page: impl Fn(u64) -> String) -> String {
+    pub fn ticket_message(&self, page: impl Fn(u64) -> String) -> String {
         match self {
             SessionEvent::SetupComplete => comments::SESSION_READY.to_owned(),
             SessionEvent::ImplementationComplete { pull } => {
@@ -121,11 +121,11 @@ impl SessionEvent {
 }
 
 /// The pull request of a body; its address alone will do.
-fn pull(body: &Value) -> Option<PullRef> {
-    let read = PullRef::from_url(body["prUrl"].as_str()?)?;
+fn pull(body: &Value) -> Option<PullRequestRef> {
+    let read = PullRequestRef::from_url(body["prUrl"].as_str()?)?;
     match &body["prNumber"] {
         Value::Null => Some(read),
-        number => (whole(number) == Some(read.number)).then_some(read),
+        number => (non_negative_integer(number) == Some(read.number)).then_some(read),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         ];
         for (body, sentence) in rows {
             let event = SessionEvent::parse(&body).unwrap();
-            assert_eq!(event.sentence(page), sentence);
+            assert_eq!(event.ticket_message(page), sentence);
             assert_eq!(SessionEvent::parse(&event.to_body()), Ok(event));
         }
     }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_repeat_has_the_same_identity() {
         let body = |id: Value| json!({"event": "verify_running", "id": id});
-        let identity = |body: &Value| SessionEvent::VerifyRunning.identity(body);
+        let identity = |body: &Value| SessionEvent::VerifyRunning.dedup_key(body);
         assert_eq!(identity(&body(json!("a"))), identity(&body(json!("a"))));
         assert_ne!(identity(&body(json!("a"))), identity(&body(json!("b"))));
         assert_eq!(identity(&body(Value::Null)), identity(&json!({})));

@@ -32,7 +32,7 @@ pub const ALL_LABELS: [&str; 5] = [
 impl Stage {
     /// The label that shows this stage on system A. A failed stage has none: all labels go, so
     /// that applying the trigger again is a new request.
-    pub fn label(self) -> Option<&'static str> {
+    pub fn linear_label(self) -> Option<&'static str> {
         match self {
             Stage::Triggered => Some(TRIGGER_LABEL),
             Stage::Planning => Some("Agent-Planning"),
@@ -54,7 +54,7 @@ impl Stage {
     ];
 
     /// The value of the status field that shows this stage on system B.
-    pub fn status(self) -> &'static str {
+    pub fn jira_status(self) -> &'static str {
         match self {
             Stage::Triggered => "Ready",
             Stage::Planning => "Planning",
@@ -67,15 +67,15 @@ impl Stage {
     }
 
     /// The stage that a value of the status field on system B shows, or none when it is not ours.
-    pub fn from_status(value: &str) -> Option<Self> {
+    pub fn from_jira_status(value: &str) -> Option<Self> {
         let mut all = Stage::ALL.into_iter();
-        all.find(|stage| stage.status() == value)
+        all.find(|stage| stage.jira_status() == value)
     }
 
     /// The stage that a set of labels on system A shows, or none when no label is ours.
     ///
     /// The furthest one wins: a label that a person forgot to take off never starts a run again.
-    pub fn from_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+    pub fn from_linear_labels<'a>(labels: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let furthest_first = [
             Stage::PrOpened,
             Stage::Implementing,
@@ -84,9 +84,11 @@ impl Stage {
             Stage::Triggered,
         ];
         let labels: Vec<&str> = labels.into_iter().collect();
-        furthest_first
-            .into_iter()
-            .find(|stage| stage.label().is_some_and(|label| labels.contains(&label)))
+        furthest_first.into_iter().find(|stage| {
+            stage
+                .linear_label()
+                .is_some_and(|label| labels.contains(&label))
+        })
     }
 
     /// What has to change on system A to show this stage: labels to add and labels to remove.
@@ -94,7 +96,7 @@ impl Stage {
     /// The trigger belongs to the operator and stays until a failure takes it away; of our own
     /// labels an issue carries one at a time.
     pub fn label_change(self) -> LabelChange {
-        let add = self.label().filter(|label| *label != TRIGGER_LABEL);
+        let add = self.linear_label().filter(|label| *label != TRIGGER_LABEL);
         let remove = ALL_LABELS
             .into_iter()
             .filter(|label| Some(*label) != add)
@@ -113,7 +115,7 @@ impl Stage {
     }
 
     /// The run this stage asks for, given whether the mapping plans first.
-    pub fn phase_needed(self, planning_enabled: bool) -> Option<Phase> {
+    pub fn required_phase(self, planning_enabled: bool) -> Option<Phase> {
         match self {
             Stage::Triggered if planning_enabled => Some(Phase::Planning),
             Stage::Triggered | Stage::PlanComplete => Some(Phase::Implementation),
@@ -139,17 +141,17 @@ mod tests {
 
     #[test]
     fn the_furthest_label_wins() {
-        assert_eq!(Stage::from_labels(["bug"]), None);
+        assert_eq!(Stage::from_linear_labels(["bug"]), None);
         assert_eq!(
-            Stage::from_labels(["Agent-Implement"]),
+            Stage::from_linear_labels(["Agent-Implement"]),
             Some(Stage::Triggered)
         );
         assert_eq!(
-            Stage::from_labels(["Agent-Implement", "Plan-Complete"]),
+            Stage::from_linear_labels(["Agent-Implement", "Plan-Complete"]),
             Some(Stage::PlanComplete)
         );
         assert_eq!(
-            Stage::from_labels(["Agent-Working", "Ready for Review"]),
+            Stage::from_linear_labels(["Agent-Working", "Ready for Review"]),
             Some(Stage::PrOpened)
         );
     }
@@ -161,9 +163,9 @@ mod tests {
             Stage::PlanComplete,
             Stage::ImplementationFailed,
         ] {
-            assert_eq!(Stage::from_status(stage.status()), Some(stage));
+            assert_eq!(Stage::from_jira_status(stage.jira_status()), Some(stage));
         }
-        assert_eq!(Stage::from_status("In Progress"), None);
+        assert_eq!(Stage::from_jira_status("In Progress"), None);
     }
 
     #[test]
@@ -182,7 +184,7 @@ mod tests {
             Stage::PrOpened,
         ] {
             let change = stage.label_change();
-            assert_eq!(change.add, stage.label());
+            assert_eq!(change.add, stage.linear_label());
             assert!(!change.remove.contains(&TRIGGER_LABEL), "{stage:?}");
             assert_eq!(change.remove.len(), 3, "{stage:?}");
         }
@@ -190,16 +192,16 @@ mod tests {
 
     #[test]
     fn only_waiting_stages_ask_for_a_run() {
-        assert_eq!(Stage::Triggered.phase_needed(true), Some(Phase::Planning));
+        assert_eq!(Stage::Triggered.required_phase(true), Some(Phase::Planning));
         assert_eq!(
-            Stage::Triggered.phase_needed(false),
+            Stage::Triggered.required_phase(false),
             Some(Phase::Implementation)
         );
         assert_eq!(
-            Stage::PlanComplete.phase_needed(true),
+            Stage::PlanComplete.required_phase(true),
             Some(Phase::Implementation)
         );
-        assert_eq!(Stage::Implementing.phase_needed(false), None);
-        assert_eq!(Stage::PrOpened.phase_needed(false), None);
+        assert_eq!(Stage::Implementing.required_phase(false), None);
+        assert_eq!(Stage::PrOpened.required_phase(false), None);
     }
 }

@@ -12,7 +12,7 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::{Deserialize, Serialize};
 
 use super::ids::Repo;
-use super::mapping::{Mapping, PLAN_WORKFLOW, Provider};
+use super::mapping::{Mapping, ModelProvider, PLAN_WORKFLOW};
 
 /// The branch that a change of templates is offered on.
 pub const SYNC_BRANCH: &str = "sync/agent-implement";
@@ -21,7 +21,7 @@ pub const SYNC_BRANCH: &str = "sync/agent-implement";
 pub const SYNC_MESSAGE: &str = "Sync Agent Implement workflows";
 
 /// Where the host looks for workflows.
-pub const WORKFLOWS: &str = ".github/workflows";
+pub const WORKFLOWS_DIR: &str = ".github/workflows";
 
 const IMPLEMENT: &str = include_str!("../../templates/workflows/agent-implement.yml");
 const PLAN: &str = include_str!("../../templates/workflows/agent-plan.yml");
@@ -47,21 +47,21 @@ pub struct Template {
     /// From the repository's root.
     pub path: String,
     pub text: String,
-    pub upkeep: Upkeep,
+    pub sync_policy: SyncPolicy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum SyncPolicy {
     /// Ours: replaced wherever it differs.
-    Kept,
+    Managed,
     /// The team's, once it is there.
-    Seeded,
+    CreateOnly,
 }
 
 /// How a file in a repository relates to its template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FileStatus {
+pub enum TemplateFileStatus {
     Current,
     Stale,
     Missing,
@@ -76,7 +76,7 @@ impl Template {
     }
 
     /// The name by which git knows its content.
-    pub fn blob(&self) -> String {
+    pub fn blob_sha(&self) -> String {
         let mut sha = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
         sha.update(format!("blob {}\0", self.text.len()).as_bytes());
         sha.update(self.text.as_bytes());
@@ -84,12 +84,14 @@ impl Template {
     }
 
     /// How it compares with what a repository has at its path: none, or git's name of it.
-    pub fn status(&self, found: Option<&str>) -> FileStatus {
-        match (found, self.upkeep) {
-            (None, _) => FileStatus::Missing,
-            (Some(_), Upkeep::Seeded) => FileStatus::Current,
-            (Some(blob), Upkeep::Kept) if blob == self.blob() => FileStatus::Current,
-            (Some(_), Upkeep::Kept) => FileStatus::Stale,
+    pub fn status(&self, found: Option<&str>) -> TemplateFileStatus {
+        match (found, self.sync_policy) {
+            (None, _) => TemplateFileStatus::Missing,
+            (Some(_), SyncPolicy::CreateOnly) => TemplateFileStatus::Current,
+            (Some(blob), SyncPolicy::Managed) if blob == self.blob_sha() => {
+                TemplateFileStatus::Current
+            }
+            (Some(_), SyncPolicy::Managed) => TemplateFileStatus::Stale,
         }
     }
 }
@@ -97,38 +99,38 @@ impl Template {
 /// Why there is nothing to give to a repository: two workflows are wanted in one file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is named for two different workflows; correct the project's workflow files")]
-pub struct Contested(pub String);
+pub struct WorkflowFileConflict(pub String);
 
 /// The files of a repository that these mappings share, by path; `image` is the operator's own.
 ///
 /// # Errors
 /// When two different workflows are wanted in one file.
-pub fn wanted(
+pub fn desired_templates(
     repo: &Repo,
     mappings: &[Mapping],
     image: Option<&str>,
-) -> Result<Vec<Template>, Contested> {
+) -> Result<Vec<Template>, WorkflowFileConflict> {
     let stamp = Stamp {
         image: image.map_or_else(|| default_image(repo), str::to_owned),
         is_cloud: mappings
             .iter()
-            .any(|mapping| mapping.provider != Provider::Direct),
+            .any(|mapping| mapping.provider != ModelProvider::Direct),
     };
     let workflow = |file: &str, text: &str| Template {
-        path: format!("{WORKFLOWS}/{file}"),
+        path: format!("{WORKFLOWS_DIR}/{file}"),
         text: stamp.on(text),
-        upkeep: Upkeep::Kept,
+        sync_policy: SyncPolicy::Managed,
     };
     let seed = |path: &str, text: &str| Template {
         path: path.to_owned(),
         text: text.to_owned(),
-        upkeep: Upkeep::Seeded,
+        sync_policy: SyncPolicy::CreateOnly,
     };
     let mut all = vec![workflow("comment-trigger.yml", COMMENT_TRIGGER)];
     for mapping in mappings {
         all.push(workflow(&mapping.workflow_file, IMPLEMENT));
         if mapping.planning_enabled {
-            all.push(workflow(planning_file(mapping), PLAN));
+            all.push(workflow(planning_workflow_file(mapping), PLAN));
             all.push(seed("PLANNING.md", PLANNING_PROMPT));
         }
     }
@@ -137,13 +139,13 @@ pub fn wanted(
     all.sort_by(|one, other| one.path.cmp(&other.path));
     all.dedup();
     match all.windows(2).find(|pair| pair[0].path == pair[1].path) {
-        Some(pair) => Err(Contested(pair[0].path.clone())),
+        Some(pair) => Err(WorkflowFileConflict(pair[0].path.clone())),
         None => Ok(all),
     }
 }
 
 /// The file of a mapping's planning workflow.
-pub fn planning_file(mapping: &Mapping) -> &str {
+pub fn planning_workflow_file(mapping: &Mapping) -> &str {
     mapping
         .planning_workflow_file
         .as_deref()
@@ -157,7 +159,7 @@ fn default_image(repo: &Repo) -> String {
 }
 
 /// Whether it can be the name of a container image, so that it may be written into a workflow.
-pub fn is_image(name: &str) -> bool {
+pub fn is_image_name(name: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     name.len() <= MAX_IMAGE
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -209,7 +211,7 @@ pub struct SyncReport {
     pub base_branch: String,
     /// Paths of what the pull request changes.
     pub changed_files: Vec<String>,
-    pub pull: Option<SyncPull>,
+    pub pull: Option<SyncPullRequest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,15 +227,15 @@ pub enum SyncStatus {
 
 /// The pull request that offers the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncPull {
+pub struct SyncPullRequest {
     pub number: u64,
     pub url: String,
 }
 
 /// The text of the pull request that offers these files.
-pub struct SyncBody<'a>(pub &'a [String]);
+pub struct SyncPullRequestBody<'a>(pub &'a [String]);
 
-impl fmt::Display for SyncBody<'_> {
+impl fmt::Display for SyncPullRequestBody<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "Brings the files that Agent Implement needs in this repository up to date:\n\n",
@@ -256,26 +258,26 @@ impl fmt::Display for SyncBody<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::example;
+    use crate::mapping::example_mapping;
     use serde_json::{Value, json};
 
     fn mapping(fields: Value) -> Mapping {
         let owner = "Acme".to_owned();
         Mapping {
             owner,
-            ..example(&fields)
+            ..example_mapping(&fields)
         }
     }
 
     fn paths(mappings: &[Mapping]) -> Vec<String> {
-        let repo = mappings[0].target();
-        let all = wanted(&repo, mappings, None).unwrap();
+        let repo = mappings[0].target_repo();
+        let all = desired_templates(&repo, mappings, None).unwrap();
         all.into_iter().map(|template| template.path).collect()
     }
 
     fn implement(fields: Value, image: Option<&str>) -> String {
         let mapping = mapping(fields);
-        let all = wanted(&mapping.target(), &[mapping], image).unwrap();
+        let all = desired_templates(&mapping.target_repo(), &[mapping], image).unwrap();
         let path = ".github/workflows/agent-implement.yml";
         all.into_iter().find(|one| one.path == path).unwrap().text
     }
@@ -304,10 +306,10 @@ mod tests {
         let twice = mapping(json!({
             "planningEnabled": true, "planningWorkflowFile": "a.yml", "workflowFile": "a.yml",
         }));
-        let refused = wanted(&twice.target(), &[twice], None);
+        let refused = desired_templates(&twice.target_repo(), &[twice], None);
         assert_eq!(
             refused,
-            Err(Contested(".github/workflows/a.yml".to_owned()))
+            Err(WorkflowFileConflict(".github/workflows/a.yml".to_owned()))
         );
     }
 
@@ -347,27 +349,30 @@ mod tests {
         let file = |upkeep| Template {
             path: "a/b".into(),
             text: "hello\n".into(),
-            upkeep,
+            sync_policy: upkeep,
         };
-        let kept = file(Upkeep::Kept);
+        let kept = file(SyncPolicy::Managed);
         let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
-        assert_eq!((kept.blob().as_str(), kept.folder()), (blob, "a"));
-        assert_eq!(kept.status(Some(blob)), FileStatus::Current);
-        assert_eq!(kept.status(Some("other")), FileStatus::Stale);
+        assert_eq!((kept.blob_sha().as_str(), kept.folder()), (blob, "a"));
+        assert_eq!(kept.status(Some(blob)), TemplateFileStatus::Current);
+        assert_eq!(kept.status(Some("other")), TemplateFileStatus::Stale);
         assert_eq!(
-            file(Upkeep::Seeded).status(Some("other")),
-            FileStatus::Current
+            file(SyncPolicy::CreateOnly).status(Some("other")),
+            TemplateFileStatus::Current
         );
-        assert_eq!(file(Upkeep::Seeded).status(None), FileStatus::Missing);
+        assert_eq!(
+            file(SyncPolicy::CreateOnly).status(None),
+            TemplateFileStatus::Missing
+        );
     }
 
     #[test]
     fn what_cannot_be_an_image_gets_into_no_workflow() {
         for good in ["runner", "ghcr.io/a/b:1.2", "h:5000/a@sha256:00"] {
-            assert!(is_image(good), "{good}");
+            assert!(is_image_name(good), "{good}");
         }
         for bad in ["", "a b", "a'", "${{ x }}", "/a", "a\nb", &"a".repeat(300)] {
-            assert!(!is_image(bad), "{bad}");
+            assert!(!is_image_name(bad), "{bad}");
         }
     }
 }

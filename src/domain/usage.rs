@@ -24,7 +24,7 @@ const MOST_USD: f64 = 1_000_000_000.0;
 const MOST_COUNTED: u64 = 1_000_000_000_000;
 
 /// From which part of its budget on is a mapping's operator warned, in percent?
-pub const WARNED_AT: u64 = 80;
+pub const BUDGET_WARNING_PERCENT: u64 = 80;
 
 /// An amount of money, in millionths of a US dollar.
 #[derive(
@@ -113,7 +113,7 @@ impl fmt::Display for Month {
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Sum {
+pub struct UsageTotals {
     pub runs: u64,
     pub turns: u64,
     pub input_tokens: u64,
@@ -124,10 +124,10 @@ pub struct Sum {
     pub unpriced: Option<i64>,
 }
 
-impl Sum {
+impl UsageTotals {
     /// What was reported of one run; nothing reported is nothing counted. Reports are not trusted:
     /// what is no amount counts as none.
-    pub fn of(usage: Option<&Usage>) -> Self {
+    pub fn from_usage(usage: Option<&Usage>) -> Self {
         let usage = usage.copied().unwrap_or_default();
         let counted = |count: u64| count.min(MOST_COUNTED);
         Self {
@@ -141,21 +141,21 @@ impl Sum {
     }
 
     /// A run that has ended, and what was reported of it.
-    pub fn of_run(usage: Option<&Usage>) -> Self {
+    pub fn from_ended_run(usage: Option<&Usage>) -> Self {
         let is_priced = usage.is_some_and(|usage| cost_of(usage).is_some());
         Self {
             runs: 1,
             unpriced: Some(i64::from(!is_priced)),
-            ..Self::of(usage)
+            ..Self::from_usage(usage)
         }
     }
 
     /// What `late` tells of a run that was counted with `known`.
-    pub fn late(known: Option<&Usage>, late: Option<&Usage>) -> Self {
+    pub fn from_late_report(known: Option<&Usage>, late: Option<&Usage>) -> Self {
         let [was, is] = [known, late].map(|usage| usage.and_then(cost_of).is_some());
         Self {
             unpriced: (is && !was).then_some(-1),
-            ..Self::of(late).beyond(Self::of(known))
+            ..Self::from_usage(late).saturating_sub(Self::from_usage(known))
         }
     }
 
@@ -175,7 +175,7 @@ impl Sum {
         is_known.then_some(self.cost)
     }
 
-    pub fn plus(self, other: Self) -> Self {
+    pub fn saturating_add(self, other: Self) -> Self {
         let unpriced = match (self.unpriced, other.unpriced) {
             (None, None) => None,
             (Some(mine), Some(theirs)) => Some(mine.saturating_add(theirs)),
@@ -194,7 +194,7 @@ impl Sum {
     }
 
     /// What is here beyond `earlier`.
-    pub fn beyond(self, earlier: Self) -> Self {
+    pub fn saturating_sub(self, earlier: Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
 
@@ -216,7 +216,7 @@ fn cost_of(usage: &Usage) -> Option<MicroUsd> {
 
 /// How far a mapping is through its budget of a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spending {
+pub struct BudgetUsage {
     pub month: Month,
     pub spent: MicroUsd,
     pub budget: MicroUsd,
@@ -224,23 +224,23 @@ pub struct Spending {
 
 /// What follows from that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum BudgetLevel {
     Within,
     /// The operator is warned.
-    Near,
+    Warning,
     /// Nothing new is started.
-    UsedUp,
+    Exhausted,
 }
 
-impl Spending {
-    pub fn level(&self) -> Level {
+impl BudgetUsage {
+    pub fn level(&self) -> BudgetLevel {
         let (spent, budget) = (u128::from(self.spent.0), u128::from(self.budget.0));
         if spent >= budget {
-            Level::UsedUp
-        } else if spent * 100 >= budget * u128::from(WARNED_AT) {
-            Level::Near
+            BudgetLevel::Exhausted
+        } else if spent * 100 >= budget * u128::from(BUDGET_WARNING_PERCENT) {
+            BudgetLevel::Warning
         } else {
-            Level::Within
+            BudgetLevel::Within
         }
     }
 
@@ -251,7 +251,7 @@ impl Spending {
     }
 
     /// Why nothing new is started: what was spent, of how much, and when that ends.
-    pub fn told(&self, team: &impl fmt::Display) -> String {
+    pub fn exhausted_message(&self, team: &impl fmt::Display) -> String {
         format!(
             "{team} has used {} of its budget of {} for {}. It goes on at {}, or when the budget is raised.",
             self.spent,
@@ -348,7 +348,7 @@ mod tests {
             output_tokens: 1,
             cost_usd: Some(-5.0),
         };
-        let sum = Sum::of(Some(&lie));
+        let sum = UsageTotals::from_usage(Some(&lie));
         assert_eq!((sum.turns, sum.cost), (MOST_COUNTED, MicroUsd(0)));
     }
 
@@ -358,50 +358,54 @@ mod tests {
             cost_usd: Some(0.5),
             ..Usage::default()
         };
-        let [silent, unpriced, paid] =
-            [None, Some(Usage::default()), Some(priced)].map(|usage| Sum::of_run(usage.as_ref()));
-        assert_eq!(Sum::default().known_cost(), Some(MicroUsd(0)), "no run");
-        assert_eq!(silent.plus(unpriced).known_cost(), None);
-        let mixed = silent.plus(paid);
+        let [silent, unpriced, paid] = [None, Some(Usage::default()), Some(priced)]
+            .map(|usage| UsageTotals::from_ended_run(usage.as_ref()));
+        assert_eq!(
+            UsageTotals::default().known_cost(),
+            Some(MicroUsd(0)),
+            "no run"
+        );
+        assert_eq!(silent.saturating_add(unpriced).known_cost(), None);
+        let mixed = silent.saturating_add(paid);
         assert_eq!(mixed.known_cost(), Some(MicroUsd(500_000)));
         assert_eq!((mixed.runs, mixed.unpriced_runs()), (2, 1));
         // Told late, it is known after all.
-        let late = silent.plus(Sum::late(None, Some(&priced)));
+        let late = silent.saturating_add(UsageTotals::from_late_report(None, Some(&priced)));
         assert_eq!((late.runs, late.unpriced_runs()), (1, 0));
         assert_eq!(late.known_cost(), Some(MicroUsd(500_000)));
         // Rows of before it was counted.
-        let old = |row: &str| serde_json::from_str::<Sum>(row).unwrap();
+        let old = |row: &str| serde_json::from_str::<UsageTotals>(row).unwrap();
         let free = old(r#"{"runs": 3, "turns": 9, "cost": 0}"#);
         assert_eq!((free.known_cost(), free.unpriced_runs()), (None, 3));
-        assert_eq!(free.plus(paid).unpriced_runs(), 3);
+        assert_eq!(free.saturating_add(paid).unpriced_runs(), 3);
         let paid_before = old(r#"{"runs": 3, "turns": 9, "cost": 7}"#);
         assert_eq!(paid_before.known_cost(), Some(MicroUsd(7)));
-        assert_eq!(paid_before.plus(silent).unpriced_runs(), 1);
+        assert_eq!(paid_before.saturating_add(silent).unpriced_runs(), 1);
     }
 
     #[test]
     fn a_budget_warns_at_eighty_percent_and_ends_at_a_hundred() {
         let month = Month::parse("2026-11").unwrap();
-        let spending = |spent, budget| Spending {
+        let spending = |spent, budget| BudgetUsage {
             month,
             spent: MicroUsd(spent),
             budget: MicroUsd(budget),
         };
         let rows = [
-            (0, 10, Level::Within, 0.0),
-            (7_999_999, 10_000_000, Level::Within, 79.9),
-            (8_000_000, 10_000_000, Level::Near, 80.0),
-            (9_999_999, 10_000_000, Level::Near, 99.9),
-            (10_000_000, 10_000_000, Level::UsedUp, 100.0),
-            (25_000_000, 10_000_000, Level::UsedUp, 250.0),
-            (u64::MAX, u64::MAX, Level::UsedUp, 100.0),
+            (0, 10, BudgetLevel::Within, 0.0),
+            (7_999_999, 10_000_000, BudgetLevel::Within, 79.9),
+            (8_000_000, 10_000_000, BudgetLevel::Warning, 80.0),
+            (9_999_999, 10_000_000, BudgetLevel::Warning, 99.9),
+            (10_000_000, 10_000_000, BudgetLevel::Exhausted, 100.0),
+            (25_000_000, 10_000_000, BudgetLevel::Exhausted, 250.0),
+            (u64::MAX, u64::MAX, BudgetLevel::Exhausted, 100.0),
         ];
         for (spent, budget, level, percent) in rows {
             let it = spending(spent, budget);
             assert_eq!((it.level(), it.percent()), (level, percent), "{it:?}");
         }
         assert_eq!(
-            spending(12_340_000, 10_000_000).told(&"ENG"),
+            spending(12_340_000, 10_000_000).exhausted_message(&"ENG"),
             "ENG has used $12.34 of its budget of $10.00 for 2026-11. It goes on at \
              2026-12-01T00:00:00.000Z, or when the budget is raised."
         );
@@ -411,15 +415,15 @@ mod tests {
         #[test]
         fn sums_do_not_depend_on_their_order(costs in prop::collection::vec(0.0..1000.0f64, 0..40)) {
             let sum = |costs: &mut dyn Iterator<Item = &f64>| {
-                costs.fold(Sum::default(), |sum, cost| {
+                costs.fold(UsageTotals::default(), |sum, cost| {
                     let usage = Usage { cost_usd: Some(*cost), turns: 1, ..Usage::default() };
-                    sum.plus(Sum::of(Some(&usage)))
+                    sum.saturating_add(UsageTotals::from_usage(Some(&usage)))
                 })
             };
             let forwards = sum(&mut costs.iter());
             prop_assert_eq!(forwards, sum(&mut costs.iter().rev()));
             prop_assert_eq!(forwards.turns, costs.len() as u64);
-            prop_assert_eq!(forwards.beyond(forwards), Sum::default());
+            prop_assert_eq!(forwards.saturating_sub(forwards), UsageTotals::default());
         }
     }
 }

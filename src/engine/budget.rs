@@ -10,22 +10,22 @@ use domain::comments;
 use domain::effect::Effect;
 use domain::mapping::Mapping;
 use domain::time::Timestamp;
-use domain::usage::{Level, Month, Spending, Sum};
+use domain::usage::{BudgetLevel, BudgetUsage, Month, UsageTotals};
 use store::usage::MappingUsage;
-use store::{Rows, StoreResult, WriteTx, mappings, outbox, usage};
+use store::{ReadableTx, StoreResult, WriteTx, mappings, outbox, usage};
 
 /// How far a mapping is through its budget of this month; none without one.
 pub fn spending(
-    tx: &impl Rows,
+    tx: &impl ReadableTx,
     mapping: &Mapping,
     now: Timestamp,
-) -> StoreResult<Option<Spending>> {
+) -> StoreResult<Option<BudgetUsage>> {
     let Some(budget) = mapping.budget else {
         return Ok(None);
     };
     let month = Month::of(now);
     let spent = usage::of_mapping(tx, month, &mapping.team_key)?.sum.cost;
-    Ok(Some(Spending {
+    Ok(Some(BudgetUsage {
         month,
         spent,
         budget,
@@ -33,14 +33,18 @@ pub fn spending(
 }
 
 /// The budget of a mapping that may start nothing new.
-pub fn used_up(tx: &impl Rows, mapping: &Mapping, now: Timestamp) -> StoreResult<Option<Spending>> {
+pub fn exhausted(
+    tx: &impl ReadableTx,
+    mapping: &Mapping,
+    now: Timestamp,
+) -> StoreResult<Option<BudgetUsage>> {
     let spending = spending(tx, mapping, now)?;
-    Ok(spending.filter(|spending| spending.level() == Level::UsedUp))
+    Ok(spending.filter(|spending| spending.level() == BudgetLevel::Exhausted))
 }
 
 /// Warning about a budget that is set and cannot count what runs cost: `sum` is what the runs of its
 /// project used in a month.
-pub fn blind(app: &App, sum: &Sum) -> Option<String> {
+pub fn missing_cost_warning(app: &App, sum: &UsageTotals) -> Option<String> {
     let unpriced = sum.unpriced_runs();
     let why = if !app.config.has_callbacks() {
         "runs cannot report to this service. Set RUNNER_TOKEN_SECRET and RUNNER_CALLBACK_BASE_URL"
@@ -63,7 +67,7 @@ pub fn blind(app: &App, sum: &Sum) -> Option<String> {
 
 /// The same of a mapping, for this month.
 pub fn warning(
-    tx: &impl Rows,
+    tx: &impl ReadableTx,
     app: &App,
     mapping: &Mapping,
     now: Timestamp,
@@ -72,11 +76,11 @@ pub fn warning(
         return Ok(None);
     }
     let row = usage::of_mapping(tx, Month::of(now), &mapping.team_key)?;
-    Ok(blind(app, &row.sum))
+    Ok(missing_cost_warning(app, &row.sum))
 }
 
 /// Whether the operator of any mapping is still to be told of its budget.
-pub fn any_untold(tx: &impl Rows, now: Timestamp) -> StoreResult<bool> {
+pub fn has_pending_alerts(tx: &impl ReadableTx, now: Timestamp) -> StoreResult<bool> {
     for mapping in mappings::all(tx)? {
         if untold(tx, &mapping, now)?.is_some() {
             return Ok(true);
@@ -86,15 +90,19 @@ pub fn any_untold(tx: &impl Rows, now: Timestamp) -> StoreResult<bool> {
 }
 
 /// Tells what is still to be told of every budget: an operator may have lowered one.
-pub fn tell_all(tx: &WriteTx<'_>, now: Timestamp) -> StoreResult<()> {
+pub fn enqueue_pending_alerts(tx: &WriteTx<'_>, now: Timestamp) -> StoreResult<()> {
     for mapping in mappings::all(tx)? {
-        tell(tx, &mapping, now)?;
+        enqueue_pending_alert(tx, &mapping, now)?;
     }
     Ok(())
 }
 
 /// Tells the operator of a mapping how far its budget is used up, if that is news.
-pub fn tell(tx: &WriteTx<'_>, mapping: &Mapping, now: Timestamp) -> StoreResult<()> {
+pub fn enqueue_pending_alert(
+    tx: &WriteTx<'_>,
+    mapping: &Mapping,
+    now: Timestamp,
+) -> StoreResult<()> {
     let Some((spending, row)) = untold(tx, mapping, now)? else {
         return Ok(());
     };
@@ -106,30 +114,30 @@ pub fn tell(tx: &WriteTx<'_>, mapping: &Mapping, now: Timestamp) -> StoreResult<
 
 /// What is still to be told of a budget, and the row that says that it was.
 fn untold(
-    tx: &impl Rows,
+    tx: &impl ReadableTx,
     mapping: &Mapping,
     now: Timestamp,
-) -> StoreResult<Option<(Spending, MappingUsage)>> {
+) -> StoreResult<Option<(BudgetUsage, MappingUsage)>> {
     let Some(spending) = spending(tx, mapping, now)? else {
         return Ok(None);
     };
     let row = usage::of_mapping(tx, spending.month, &mapping.team_key)?;
     let this = Some(spending.budget);
     let (is_told, told) = match spending.level() {
-        Level::Within => return Ok(None),
-        Level::Near => (
-            row.warned_of == this,
+        BudgetLevel::Within => return Ok(None),
+        BudgetLevel::Warning => (
+            row.warned_budget == this,
             MappingUsage {
-                warned_of: this,
+                warned_budget: this,
                 ..row
             },
         ),
         // Who is told that it is used up needs no warning of it any more.
-        Level::UsedUp => (
-            row.told_used_up == this,
+        BudgetLevel::Exhausted => (
+            row.notified_exhausted_budget == this,
             MappingUsage {
-                warned_of: this,
-                told_used_up: this,
+                warned_budget: this,
+                notified_exhausted_budget: this,
                 ..row
             },
         ),

@@ -10,32 +10,32 @@ use domain::time::Timestamp;
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     #[default]
-    Machine,
+    System,
     /// Milliseconds since the epoch, shared by all clones.
-    Hand(Arc<AtomicU64>),
+    Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
     /// A clock that stands at `start` until it is turned.
-    pub fn by_hand(start: Timestamp) -> Self {
-        Clock::Hand(Arc::new(AtomicU64::new(start.as_millis())))
+    pub fn manual(start: Timestamp) -> Self {
+        Clock::Manual(Arc::new(AtomicU64::new(start.as_millis())))
     }
 
     pub fn now(&self) -> Timestamp {
         match self {
-            Clock::Machine => {
+            Clock::System => {
                 let since_epoch = SystemTime::now()
                     .duration_since(UNIX_EPOCH)
                     .unwrap_or_default();
                 Timestamp::EPOCH + since_epoch
             }
-            Clock::Hand(millis) => Timestamp::from_millis(millis.load(Ordering::SeqCst)),
+            Clock::Manual(millis) => Timestamp::from_millis(millis.load(Ordering::SeqCst)),
         }
     }
 
     /// Turns a hand-turned clock; the machine's is left alone.
     pub fn advance(&self, span: Duration) {
-        if let Clock::Hand(millis) = self {
+        if let Clock::Manual(millis) = self {
             millis.fetch_add(
                 u64::try_from(span.as_millis()).unwrap_or(u64::MAX),
                 Ordering::SeqCst,

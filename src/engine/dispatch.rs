@@ -9,80 +9,93 @@ use crate::app::App;
 use crate::config::Config;
 use domain::audit::{Action, Actor};
 use domain::branch::branch_name;
-use domain::caps::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
-use domain::effect::{Effect, RunBrief, ticket_lane};
+use domain::effect::{Effect, RunSpec, ticket_queue_key};
 use domain::ids::{IssueId, JobId, Repo};
-use domain::image::{self, Asked};
-use domain::issue::{FlaggedIssue, IssueRef, Phase, Related};
+use domain::issue::{FlaggedIssue, IssueRef, Phase, RelatedIssues};
 use domain::job::{Job, JobKind, JobState, RunnerKind};
-use domain::machine::SessionBrief;
+use domain::limits::{DEFAULT_JOB_MINUTES, DEFAULT_SESSION_MINUTES, MAX_SESSION_MINUTES};
+use domain::machine::SessionSpec;
 use domain::mapping::{Mapping, PLAN_WORKFLOW};
+use domain::runner_image::{self, RequestedImage};
 use domain::runner_mode::{self, Placement, RunnerMode};
 use domain::time::Timestamp;
 use store::dedup::DedupEntry;
-use store::{Rows, StoreResult, WriteTx, audit, contexts, dedup, jobs, mappings, outbox};
+use store::{
+    ReadableTx, StoreResult, WriteTx, audit, dedup, issue_contexts, jobs, mappings, outbox,
+};
 
-use super::{budget, limit};
+use super::{budget, provider_limit};
 
 /// A run that somebody decided to start.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct DispatchRequest {
     pub issue: FlaggedIssue,
     pub phase: Phase,
     /// The image that the repository asks for.
-    pub image: Asked,
+    pub image: RequestedImage,
 }
 
 /// Where a new run executes, and in what image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RunnerAssignment {
     pub runner: RunnerKind,
     pub image: Option<String>,
     /// Whether the repository may ask for another image.
-    pub image_unread: bool,
+    pub is_image_unresolved: bool,
     /// The image of the machine that runs beside it, where one does.
-    pub shadow: Option<String>,
+    pub shadow_image: Option<String>,
 }
 
-impl Place {
+impl RunnerAssignment {
     /// Where the next run of this mapping executes, in the image that its repository asks for, else
     /// in the operator's. None when it cannot run anywhere now.
-    pub fn of(
+    pub fn resolve(
         app: &App,
-        tx: &impl Rows,
+        tx: &impl ReadableTx,
         mapping: &Mapping,
-        asked: Asked,
+        asked: RequestedImage,
     ) -> StoreResult<Option<Self>> {
-        let placed = runner_mode::place(app.runner_mode(tx)?, mapping, app.available());
+        let placed =
+            runner_mode::choose_placement(app.runner_mode(tx)?, mapping, app.available_runners());
         Ok(placed.ok().map(|placement| {
             let runner = placement.runner();
-            let repo = mapping.target();
+            let repo = mapping.target_repo();
             let shadow = (placement == Placement::Shadow)
-                .then(|| image_of(app, RunnerKind::Vm, &repo, asked.clone()))
+                .then(|| resolve_image(app, RunnerKind::Vm, &repo, asked.clone()))
                 .flatten();
             Self {
                 runner,
-                image_unread: asked == Asked::Unread,
-                image: image_of(app, runner, &repo, asked),
-                shadow,
+                is_image_unresolved: asked == RequestedImage::LookupFailed,
+                image: resolve_image(app, runner, &repo, asked),
+                shadow_image: shadow,
             }
         }))
     }
 }
 
 /// The image of a run: what its repository asks for, else the operator's.
-pub(super) fn image_of(app: &App, runner: RunnerKind, repo: &Repo, asked: Asked) -> Option<String> {
+pub(super) fn resolve_image(
+    app: &App,
+    runner: RunnerKind,
+    repo: &Repo,
+    asked: RequestedImage,
+) -> Option<String> {
     let configured = match runner {
         RunnerKind::Local => Some(app.config.containers.image.as_str()),
         RunnerKind::Ci | RunnerKind::Vm => app.config.session_image.as_deref(),
     };
-    image::resolve(runner, repo, asked.image(), configured)
+    runner_image::resolve_image(runner, repo, asked.into_image(), configured)
 }
 
 /// Why no run of this mapping and phase can start in this mode, whatever the issue.
-pub fn ineligible(app: &App, mode: RunnerMode, mapping: &Mapping, phase: Phase) -> Option<String> {
+pub fn ineligible_reason(
+    app: &App,
+    mode: RunnerMode,
+    mapping: &Mapping,
+    phase: Phase,
+) -> Option<String> {
     let config = &app.config;
-    if let Some(trouble) = app.store.space().trouble() {
+    if let Some(trouble) = app.store.disk_space().problem() {
         return Some(format!("The service's disk: {trouble}."));
     }
     if config.github.is_none() {
@@ -91,7 +104,7 @@ pub fn ineligible(app: &App, mode: RunnerMode, mapping: &Mapping, phase: Phase) 
                 .to_owned(),
         );
     }
-    if let Err(why) = runner_mode::place(mode, mapping, app.available()) {
+    if let Err(why) = runner_mode::choose_placement(mode, mapping, app.available_runners()) {
         return Some(why);
     }
     let silent = phase == Phase::Planning && !config.has_callbacks();
@@ -106,7 +119,7 @@ pub fn ineligible(app: &App, mode: RunnerMode, mapping: &Mapping, phase: Phase) 
 pub fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
-    plan: &Plan,
+    plan: &DispatchRequest,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
     let (issue, config) = (&plan.issue.issue, &app.config);
@@ -114,39 +127,39 @@ pub fn reserve(
     let Some(mapping) = mappings::get(tx, &plan.issue.team)?.filter(takes_it) else {
         return Ok(None);
     };
-    let earlier = of_issue(tx, &issue.id)?;
+    let earlier = non_shadow_jobs(tx, &issue.id)?;
     let deduped =
-        dedup::get(tx, &issue.id)?.is_some_and(|entry| entry.holds(config.dedup_window, now));
+        dedup::get(tx, &issue.id)?.is_some_and(|entry| entry.is_active(config.dedup_window, now));
     if deduped
         || earlier.iter().any(Job::is_active)
         || !has_slot(tx, &mapping)?
         || is_owed(tx, plan)?
-        || budget::used_up(tx, &mapping, now)?.is_some()
-        || limit::until(tx, app, &mapping, now)?.is_some()
+        || budget::exhausted(tx, &mapping, now)?.is_some()
+        || provider_limit::limited_until(tx, app, &mapping, now)?.is_some()
     {
         return Ok(None);
     }
-    let Some(place) = Place::of(app, tx, &mapping, plan.image.clone())? else {
+    let Some(place) = RunnerAssignment::resolve(app, tx, &mapping, plan.image.clone())? else {
         return Ok(None);
     };
     let kind = plan.phase.into();
-    let (shadow, image_unread) = (place.shadow.clone(), place.image_unread);
+    let (shadow, image_unread) = (place.shadow_image.clone(), place.is_image_unresolved);
     let job = Job {
-        asked_at: Some(plan.issue.stage),
+        trigger_stage: Some(plan.issue.stage),
         ..new_job(config, &mapping, place, kind, issue, &earlier, now)
     };
     let (description, related) = (&plan.issue.description, &plan.issue.related);
-    let brief_of = |job: &Job| RunBrief {
-        image_unread,
+    let brief_of = |job: &Job| RunSpec {
+        image_lookup_failed: image_unread,
         ..brief(&mapping, job, description, related)
     };
     let by = Actor::service();
-    start(tx, &by, &job, brief_of(&job), now)?;
+    enqueue_start(tx, &by, &job, brief_of(&job), now)?;
     if let Some(image) = shadow {
         let shadow = shadow_of(&job, &mapping, image, now);
-        start(tx, &by, &shadow, brief_of(&shadow), now)?;
+        enqueue_start(tx, &by, &shadow, brief_of(&shadow), now)?;
     }
-    dedup::forget_aged(tx, config.dedup_window, now)?;
+    dedup::remove_expired(tx, config.dedup_window, now)?;
     dedup::put(
         tx,
         &DedupEntry {
@@ -154,12 +167,12 @@ pub fn reserve(
             dispatched_at: now,
         },
     )?;
-    contexts::put_related(tx, &issue.id, related)?;
+    issue_contexts::put_related(tx, &issue.id, related)?;
     Ok(Some(job.id))
 }
 
 /// The jobs of an issue that count, oldest first.
-pub(super) fn of_issue(tx: &impl Rows, issue: &IssueId) -> StoreResult<Vec<Job>> {
+pub(super) fn non_shadow_jobs(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Vec<Job>> {
     let mut jobs = jobs::of_issue(tx, issue)?;
     jobs.retain(|job| !job.shadow);
     Ok(jobs)
@@ -173,7 +186,7 @@ fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job
         shadow: true,
         session_image: Some(image),
         branch: format!("{}-shadow", job.branch),
-        minutes: minutes(mapping, RunnerKind::Vm),
+        timeout_minutes: minutes(mapping, RunnerKind::Vm),
         ..job.clone()
     }
 }
@@ -194,26 +207,26 @@ fn minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
 }
 
 /// Stores a job and owes its start, for whoever asked for it.
-pub(super) fn start(
+pub(super) fn enqueue_start(
     tx: &WriteTx<'_>,
     by: &Actor,
     job: &Job,
-    brief: RunBrief,
+    brief: RunSpec,
     now: Timestamp,
 ) -> StoreResult<()> {
     jobs::put(tx, job)?;
-    let deed = by.did(Action::RunDispatched, &job.issue.key);
-    audit::append(tx, &deed.told(told(job)), now)?;
+    let deed = by.audit_event(Action::RunDispatched, &job.issue.key);
+    audit::append(tx, &deed.with_detail(audit_details(job)), now)?;
     let start = Effect::StartRun {
         job: job.id.clone(),
         issue: job.issue.clone(),
-        brief: Box::new(brief),
+        spec: Box::new(brief),
     };
     outbox::push(tx, &start, now).map(drop)
 }
 
 /// What the audit says of a run.
-pub(super) fn told(job: &Job) -> String {
+pub(super) fn audit_details(job: &Job) -> String {
     let (kind, runner) = (job.kind.as_str(), job.runner.as_str());
     let shadow = if job.shadow { "shadow " } else { "" };
     format!("{shadow}{kind} run {} on {runner} in {}", job.id, job.repo)
@@ -228,8 +241,8 @@ fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
     Ok(taken < mapping.max_in_progress as usize)
 }
 
-fn is_owed(tx: &WriteTx<'_>, plan: &Plan) -> StoreResult<bool> {
-    Ok(outbox::lanes(tx)?.contains(&ticket_lane(&plan.issue.issue)))
+fn is_owed(tx: &WriteTx<'_>, plan: &DispatchRequest) -> StoreResult<bool> {
+    Ok(outbox::queue_keys(tx)?.contains(&ticket_queue_key(&plan.issue.issue)))
 }
 
 /// A job that nobody outside knows of yet, on the branch of its issue. `earlier` are the issue's
@@ -237,14 +250,14 @@ fn is_owed(tx: &WriteTx<'_>, plan: &Plan) -> StoreResult<bool> {
 pub(super) fn new_job(
     config: &Config,
     mapping: &Mapping,
-    place: Place,
+    place: RunnerAssignment,
     kind: JobKind,
     issue: &IssueRef,
     earlier: &[Job],
     now: Timestamp,
 ) -> Job {
     let id = fresh_id(now);
-    let repo = mapping.target();
+    let repo = mapping.target_repo();
     let kept_branch = earlier
         .iter()
         .rev()
@@ -268,13 +281,13 @@ pub(super) fn new_job(
         dispatch_number: u32::try_from(earlier.len())
             .unwrap_or(u32::MAX)
             .saturating_add(1),
-        callbacks: config.has_callbacks(),
-        minutes: minutes(mapping, place.runner),
-        state: JobState::Unknown,
+        has_callbacks: config.has_callbacks(),
+        timeout_minutes: minutes(mapping, place.runner),
+        state: JobState::Reserved,
         run: None,
         pull: None,
         conclusion: None,
-        refused_with: None,
+        start_refusal_status: None,
         reserved_at: now,
         dispatched_at: None,
         started_at: None,
@@ -282,12 +295,12 @@ pub(super) fn new_job(
         finished_at: None,
         usage: None,
         nonce_hash: None,
-        failure_told: false,
-        machine_gone_at: None,
-        asked_at: None,
+        failure_reported: false,
+        machine_destroyed_at: None,
+        trigger_stage: None,
         resumes_at: None,
-        reported: false,
-        held: None,
+        result_accepted: false,
+        unconfirmed_result: None,
     }
 }
 
@@ -296,8 +309,8 @@ pub(super) fn brief(
     mapping: &Mapping,
     job: &Job,
     description: &str,
-    related: &Related,
-) -> RunBrief {
+    related: &RelatedIssues,
+) -> RunSpec {
     let workflow_file = match (job.kind, &mapping.planning_workflow_file) {
         (JobKind::Planning, Some(file)) => file.clone(),
         (JobKind::Planning, None) => PLAN_WORKFLOW.to_owned(),
@@ -305,7 +318,7 @@ pub(super) fn brief(
             mapping.workflow_file.clone()
         }
     };
-    RunBrief {
+    RunSpec {
         workflow_file,
         git_ref: mapping.default_branch.clone(),
         description: description.to_owned(),
@@ -315,15 +328,18 @@ pub(super) fn brief(
         instruction: None,
         findings: None,
         runner_image: job.session_image.clone(),
-        image_unread: false,
+        image_lookup_failed: false,
         max_turns: mapping.max_turns,
         max_iterations: mapping.max_iterations,
         // Nobody but us ends a session, so it must know its time.
         job_timeout_minutes: match job.runner {
             RunnerKind::Ci => mapping.max_job_minutes,
-            RunnerKind::Vm | RunnerKind::Local => Some(job.minutes),
+            RunnerKind::Vm | RunnerKind::Local => Some(job.timeout_minutes),
         },
         shadow: job.shadow,
-        session: job.runner.host().map(|_| SessionBrief::of(mapping)),
+        session: job
+            .runner
+            .host()
+            .map(|_| SessionSpec::from_mapping(mapping)),
     }
 }

@@ -2,20 +2,20 @@
 //! whether every project can run. Nothing is changed anywhere, and no message is sent.
 
 mod address;
-mod image;
+mod local_image;
 mod projects;
 
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
-use crate::app::{App, Condition, Connection};
-use domain::checkup::{Finding, Level};
+use crate::app::{App, Connection, ProbeStatus};
+use domain::check_result::{CheckLevel, CheckResult};
 use domain::time::Timestamp;
 use store::{StoreResult, mappings};
 use vendors::http::{Client, Request, now_millis};
 
-use super::{plain_token, probe};
+use super::{github_token, probe};
 
 /// How far may our clock be from a vendor's? The proof of a GitHub App is dated a minute back.
 const MOST_SKEW: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const SOME_SKEW: Duration = Duration::from_secs(10);
 
 /// Whether the service that is checked runs, so that it can answer for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ServiceState {
     Running,
     Stopped,
 }
@@ -32,46 +32,49 @@ pub enum Standing {
 ///
 /// # Errors
 /// When the store cannot be read.
-pub async fn examine(app: &App, standing: Standing) -> StoreResult<Vec<Finding>> {
+pub async fn examine(app: &App, standing: ServiceState) -> StoreResult<Vec<CheckResult>> {
     let all = app.store.read(mappings::all)?;
-    let (checks, skew) = join(probe::checks(app), clock(app)).await;
+    let (checks, skew) = join(probe::probe_all(app), clock(app)).await;
     let mut found = Vec::new();
     found.extend(skew);
     found.extend(ticketing_at_all(app));
     found.extend(checks.into_iter().map(|check| connection(check, standing)));
-    found.extend(address::callback(app));
-    found.extend(address::chat(app));
+    found.extend(address::check_callback_url(app));
+    found.extend(address::check_chat_webhook(app));
     if all.is_empty() {
         found.push(
-            Finding::warning("projects", "no project is mapped")
-                .because("Tickets of a team without a mapping wait for one.")
-                .mend("Map a team to its repository: the panel's Projects, or POST /api/mappings."),
+            CheckResult::warning("projects", "no project is mapped")
+                .with_impact("Tickets of a team without a mapping wait for one.")
+                .with_remedy(
+                    "Map a team to its repository: the panel's Projects, or POST /api/mappings.",
+                ),
         );
     }
-    found.extend(plain_token::examine(app).await);
+    found.extend(github_token::examine(app).await);
     let projects = projects::examine(app, &all).await?;
-    let is_local =
-        |one: &Finding| one.check == "project-runner" && one.what == projects::IN_CONTAINERS;
+    let is_local = |one: &CheckResult| {
+        one.check == "project-runner" && one.message == projects::RUNS_IN_LOCAL_CONTAINERS
+    };
     let is_needed = projects.iter().any(is_local);
-    found.extend(image::examine(app, is_needed).await);
+    found.extend(local_image::examine(app, is_needed).await);
     found.extend(projects);
     Ok(found)
 }
 
-fn ticketing_at_all(app: &App) -> Option<Finding> {
+fn ticketing_at_all(app: &App) -> Option<CheckResult> {
     let none = app.ticketing.is_empty();
     none.then(|| {
-        Finding::error("ticketing", "no ticketing system is connected")
-            .because("No ticket is ever seen.")
-            .mend("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.")
+        CheckResult::error("ticketing", "no ticketing system is connected")
+            .with_impact("No ticket is ever seen.")
+            .with_remedy("Set LINEAR_API_KEY, or JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.")
     })
 }
 
 /// A connection's probe, with why it matters and what to do.
-fn connection(check: probe::Check, standing: Standing) -> Finding {
-    let probe::Check {
+fn connection(check: probe::ConnectionStatus, standing: ServiceState) -> CheckResult {
+    let probe::ConnectionStatus {
         connection,
-        finding,
+        result: finding,
     } = check;
     let (name, why, credentials) = words(connection);
     let reached = finding
@@ -84,38 +87,40 @@ fn connection(check: probe::Check, standing: Standing) -> Finding {
              credential was not judged."
         )
     });
-    let level = match (finding.condition, connection) {
-        (Condition::Ok, _) => return Finding::ok(name, finding.detail),
-        (Condition::Off, Connection::RepoHost) => Level::Error,
-        (Condition::Off, Connection::RunnerCallback | Connection::Webhook) => Level::Warning,
-        (Condition::Off, _) => return Finding::off(name, finding.detail),
-        (Condition::Error, Connection::RunnerCallback) if standing == Standing::Stopped => {
-            return Finding::warning(
+    let level = match (finding.status, connection) {
+        (ProbeStatus::Ok, _) => return CheckResult::ok(name, finding.detail),
+        (ProbeStatus::Off, Connection::RepoHost) => CheckLevel::Error,
+        (ProbeStatus::Off, Connection::RunnerCallback | Connection::Webhook) => CheckLevel::Warning,
+        (ProbeStatus::Off, _) => return CheckResult::not_configured(name, finding.detail),
+        (ProbeStatus::Error, Connection::RunnerCallback) if standing == ServiceState::Stopped => {
+            return CheckResult::warning(
                 name,
                 "not checked: the service is stopped, so nobody can answer at its address",
             )
-            .because(why)
-            .mend("Start the service and run this again.");
+            .with_impact(why)
+            .with_remedy("Start the service and run this again.");
         }
-        (Condition::Limited, _) => Level::Warning,
-        (Condition::Error, _) => Level::Error,
+        (ProbeStatus::Limited, _) => CheckLevel::Warning,
+        (ProbeStatus::Error, _) => CheckLevel::Error,
     };
     let found = match level {
-        Level::Warning => Finding::warning(name, finding.detail),
-        Level::Error | Level::Ok | Level::Off => Finding::error(name, finding.detail),
+        CheckLevel::Warning => CheckResult::warning(name, finding.detail),
+        CheckLevel::Error | CheckLevel::Ok | CheckLevel::NotConfigured => {
+            CheckResult::error(name, finding.detail)
+        }
     };
-    found.because(why).mend(remedy)
+    found.with_impact(why).with_remedy(remedy)
 }
 
 /// A connection's name, why it matters, and what mends it.
 fn words(connection: Connection) -> (&'static str, &'static str, &'static str) {
     match connection {
-        Connection::TicketingA => (
+        Connection::Linear => (
             "ticketing-a",
             "Tickets of Linear are neither seen nor moved.",
             "Make a new key in Linear (Settings, Security & access) and set LINEAR_API_KEY to it.",
         ),
-        Connection::TicketingB => (
+        Connection::Jira => (
             "ticketing-b",
             "Tickets of Jira are neither seen nor moved.",
             "Make a new API token for JIRA_EMAIL's account and set JIRA_API_TOKEN to it; see that JIRA_SITE_URL is the site's address.",
@@ -161,8 +166,8 @@ fn words(connection: Connection) -> (&'static str, &'static str, &'static str) {
 /// Where a vendor's address is set.
 fn address_of(connection: Connection) -> Option<&'static str> {
     match connection {
-        Connection::TicketingA => Some("LINEAR_API_URL"),
-        Connection::TicketingB => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
+        Connection::Linear => Some("LINEAR_API_URL"),
+        Connection::Jira => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
         Connection::RepoHost => Some("GITHUB_API_URL"),
         Connection::VmSessions => Some("VM_API_URL"),
         Connection::RunnerCallback
@@ -174,7 +179,7 @@ fn address_of(connection: Connection) -> Option<&'static str> {
 }
 
 /// How far our clock is from those of the vendors.
-async fn clock(app: &App) -> Option<Finding> {
+async fn clock(app: &App) -> Option<CheckResult> {
     let config = &app.config;
     let bases = [
         config.github.as_ref().map(|github| &github.api_url),
@@ -191,11 +196,15 @@ async fn clock(app: &App) -> Option<Finding> {
         "Vendors refuse proofs that are dated in the future, and deadlines end at the wrong time.";
     let remedy = "Let the machine keep time: timedatectl set-ntp true.";
     Some(if skew > MOST_SKEW {
-        Finding::error("clock", what).because(why).mend(remedy)
+        CheckResult::error("clock", what)
+            .with_impact(why)
+            .with_remedy(remedy)
     } else if skew > SOME_SKEW {
-        Finding::warning("clock", what).because(why).mend(remedy)
+        CheckResult::warning("clock", what)
+            .with_impact(why)
+            .with_remedy(remedy)
     } else {
-        Finding::ok("clock", "this machine's clock is that of the vendors")
+        CheckResult::ok("clock", "this machine's clock is that of the vendors")
     })
 }
 
@@ -206,7 +215,7 @@ async fn skew(app: &App, base: &str) -> Option<(Duration, String)> {
     let refusals = [400, 401, 403, 404, 405, 415];
     let request = refusals.into_iter().fold(
         Request::new("asking for the time", vendors::http::Method::GET, base),
-        Request::accept,
+        Request::accept_status,
     );
     let answer = tokio::time::timeout(Duration::from_secs(5), client.send(&request));
     let answer = answer.await.ok()?.ok()?;

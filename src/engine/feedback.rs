@@ -7,17 +7,20 @@
 use std::time::Duration;
 
 use crate::app::App;
+use domain::crypto::sha256_hex;
 use domain::feedback::{
-    self, Author, Command, CommandState, Finding, FindingState, Judged, Meta, PullId, PullStanding,
-    Remark, Source, Verdict,
+    self, CommentCommand, CommentCommandState, FeedbackAuthor, FeedbackClass, FeedbackSource,
+    PullRequestId, PullRequestMeta, PullRequestStatus, ReviewComment, ReviewFinding,
+    ReviewFindingState, ReviewState,
 };
 use domain::job::{Job, JobKind};
-use domain::keys::sha256_hex;
 use domain::time::Timestamp;
-use store::crash::CrashPoint;
-use store::{Rows, StoreResult, WriteTx, dedup, deliveries, findings, jobs, mappings};
-use vendors::scm::webhook::{Merged, Said, WebhookEvent};
-use vendors::scm::{Conversation, PullState, Spoken};
+use store::crash_injection::CrashPoint;
+use store::{
+    ReadableTx, StoreResult, WriteTx, dedup, jobs, mappings, pull_feedback, webhook_deliveries,
+};
+use vendors::scm::webhook::{FeedbackEvent, MergedPullRequest, WebhookEvent};
+use vendors::scm::{FeedbackItem, PullRequestFeedback, PullRequestState};
 
 use super::gap_fill;
 
@@ -29,7 +32,7 @@ const LATE_COMMAND: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
+pub enum WebhookOutcome {
     /// Something follows from it.
     Queued,
     /// Known, and nothing to do.
@@ -41,49 +44,54 @@ pub enum Received {
 ///
 /// # Errors
 /// When it cannot be stored; the sender may send it again.
-pub async fn receive(app: &App, delivery: &str, event: WebhookEvent) -> StoreResult<Received> {
+pub async fn receive(
+    app: &App,
+    delivery: &str,
+    event: WebhookEvent,
+) -> StoreResult<WebhookOutcome> {
     let (id, now) = (delivery.to_owned(), app.now());
     let taken = move |tx: &WriteTx<'_>| {
-        if !deliveries::take(tx, &id, now)? {
-            return Ok(Received::Ignored("duplicate"));
+        if !webhook_deliveries::record(tx, &id, now)? {
+            return Ok(WebhookOutcome::Ignored("duplicate"));
         }
         take(tx, event.clone(), now)
     };
-    app.crash.reach(CrashPoint::HostEventReceived);
+    app.crash_plan
+        .crash_if_planned(CrashPoint::HostEventReceived);
     let received = app.store.write(taken).await?;
-    if received == Received::Queued {
-        app.bells.follow_up.notify_one();
+    if received == WebhookOutcome::Queued {
+        app.notifiers.follow_up.notify_one();
     }
     tracing::info!(delivery, ?received, "A webhook was taken.");
-    app.crash.reach(CrashPoint::HostEventStored);
+    app.crash_plan.crash_if_planned(CrashPoint::HostEventStored);
     Ok(received)
 }
 
-fn take(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<Received> {
+fn take(tx: &WriteTx<'_>, event: WebhookEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
     match event {
-        WebhookEvent::Said(said) => note(tx, said, now),
-        WebhookEvent::TakenBack { pull, source, ids } => {
+        WebhookEvent::Feedback(said) => note(tx, said, now),
+        WebhookEvent::Withdrawn { pull, source, ids } => {
             let pull = known_as(tx, pull)?;
             take_back(tx, &pull, |remark| {
                 remark.source == source && ids.contains(&remark.id)
             })?;
-            if source == Source::IssueComment {
+            if source == FeedbackSource::IssueComment {
                 forget_commands(tx, &pull, &ids)?;
             }
-            Ok(Received::Acknowledged)
+            Ok(WebhookOutcome::Acknowledged)
         }
-        WebhookEvent::Reopened { pull, ids } => reopen(tx, &known_as(tx, pull)?, &ids, now),
+        WebhookEvent::ThreadReopened { pull, ids } => reopen(tx, &known_as(tx, pull)?, &ids, now),
         WebhookEvent::Merged(merged) => note_merge(tx, merged, now),
-        WebhookEvent::Synchronized => Ok(Received::Acknowledged),
-        WebhookEvent::Other(why) => Ok(Received::Ignored(why)),
+        WebhookEvent::Synchronized => Ok(WebhookOutcome::Acknowledged),
+        WebhookEvent::Ignored(why) => Ok(WebhookOutcome::Ignored(why)),
     }
 }
 
 /// The pull request by the name that our mappings have for its repository: the host does not care
 /// for case, and tells its own.
-fn known_as(tx: &impl Rows, pull: PullId) -> StoreResult<PullId> {
-    let repo = mappings::target(tx, &pull.repo)?;
-    Ok(PullId {
+fn known_as(tx: &impl ReadableTx, pull: PullRequestId) -> StoreResult<PullRequestId> {
+    let repo = mappings::canonical_target(tx, &pull.repo)?;
+    Ok(PullRequestId {
         repo: repo.unwrap_or(pull.repo),
         ..pull
     })
@@ -91,8 +99,8 @@ fn known_as(tx: &impl Rows, pull: PullId) -> StoreResult<PullId> {
 
 /// The last job of a pull request that is ours: its text carries our block, and we have a job of it.
 /// A run may have opened it and not told us yet.
-fn ours(tx: &impl Rows, pull: &PullId, body: &str) -> StoreResult<Option<Job>> {
-    let Some(meta) = Meta::of(body) else {
+fn ours(tx: &impl ReadableTx, pull: &PullRequestId, body: &str) -> StoreResult<Option<Job>> {
+    let Some(meta) = PullRequestMeta::from_body(body) else {
         return Ok(None);
     };
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
@@ -106,97 +114,109 @@ fn ours(tx: &impl Rows, pull: &PullId, body: &str) -> StoreResult<Option<Job>> {
     }))
 }
 
-fn note(tx: &WriteTx<'_>, said: Said, now: Timestamp) -> StoreResult<Received> {
+fn note(tx: &WriteTx<'_>, said: FeedbackEvent, now: Timestamp) -> StoreResult<WebhookOutcome> {
     let pull = known_as(tx, said.pull)?;
     if ours(tx, &pull, &said.pull_body)?.is_none() {
-        return Ok(Received::Ignored("not our pull request"));
+        return Ok(WebhookOutcome::Ignored("not our pull request"));
     }
     if !said.is_open {
-        return Ok(Received::Ignored("the pull request is closed"));
+        return Ok(WebhookOutcome::Ignored("the pull request is closed"));
     }
-    let remark = said.remark;
-    if is_own(&remark, said.by_its_author) {
-        return Ok(Received::Ignored("our own words"));
+    let remark = said.comment;
+    if is_own(&remark, said.is_by_pull_author) {
+        return Ok(WebhookOutcome::Ignored("our own words"));
     }
     if said.is_edit {
         let (source, id) = (remark.source, remark.id);
         take_back(tx, &pull, |known| known.source == source && known.id == id)?;
     }
-    if remark.verdict == Some(Verdict::Approved) {
+    if remark.review_state == Some(ReviewState::Approved) {
         take_back(tx, &pull, |known| {
-            known.source == Source::Review && known.author == remark.author
+            known.source == FeedbackSource::Review && known.author == remark.author
         })?;
     }
-    match feedback::judge(&remark) {
-        Judged::Command(_) if said.is_edit => Ok(Received::Ignored("an edited command")),
-        Judged::Command(instruction) => command(tx, &pull, &remark, instruction, now),
-        Judged::Asks => Ok(match add(tx, &pull, remark, now)? {
-            true => Received::Queued,
-            false => Received::Ignored("known"),
+    match feedback::classify(&remark) {
+        FeedbackClass::Command(_) if said.is_edit => {
+            Ok(WebhookOutcome::Ignored("an edited command"))
+        }
+        FeedbackClass::Command(instruction) => command(tx, &pull, &remark, instruction, now),
+        FeedbackClass::ChangeRequest => Ok(match add(tx, &pull, remark, now)? {
+            true => WebhookOutcome::Queued,
+            false => WebhookOutcome::Ignored("known"),
         }),
-        Judged::Nothing(why) => Ok(Received::Ignored(why.as_str())),
+        FeedbackClass::Ignored(why) => Ok(WebhookOutcome::Ignored(why.as_str())),
     }
 }
 
 /// An App that opened the pull request speaks for us. A person who did may be somebody whose token we
 /// use: what we write in their name carries our marker, and the rest is their own word.
-fn is_own(remark: &Remark, by_its_author: bool) -> bool {
-    by_its_author && matches!(remark.author, Author::App { .. })
+fn is_own(remark: &ReviewComment, by_its_author: bool) -> bool {
+    by_its_author && matches!(remark.author, FeedbackAuthor::App { .. })
 }
 
 /// Adds feedback to the ledger; false when it is there already.
-fn add(tx: &WriteTx<'_>, pull: &PullId, remark: Remark, now: Timestamp) -> StoreResult<bool> {
-    let key = sha256_hex(&remark.ledger_text());
-    let known = findings::get(tx, pull, &key)?;
+fn add(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    remark: ReviewComment,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    let key = sha256_hex(&remark.fingerprint_input());
+    let known = pull_feedback::get_finding(tx, pull, &key)?;
     let attempts = match known {
-        Some(Finding {
-            state: FindingState::Withdrawn,
+        Some(ReviewFinding {
+            state: ReviewFindingState::Withdrawn,
             attempts,
             ..
         }) => attempts,
         Some(_) => return Ok(false),
         None => 0,
     };
-    let finding = Finding {
+    let finding = ReviewFinding {
         attempts,
-        ..Finding::new(remark, now)
+        ..ReviewFinding::new(remark, now)
     };
-    findings::put(tx, pull, &key, &finding)?;
+    pull_feedback::put_finding(tx, pull, &key, &finding)?;
     Ok(true)
 }
 
 /// Withdraws what waits and was said like this.
 fn take_back(
     tx: &WriteTx<'_>,
-    pull: &PullId,
-    is_meant: impl Fn(&Remark) -> bool,
+    pull: &PullRequestId,
+    is_meant: impl Fn(&ReviewComment) -> bool,
 ) -> StoreResult<()> {
-    for (key, finding) in findings::at_work(tx, pull)? {
-        if finding.is_waiting() && is_meant(&finding.remark) {
-            let withdrawn = Finding {
-                state: FindingState::Withdrawn,
+    for (key, finding) in pull_feedback::unresolved(tx, pull)? {
+        if finding.is_waiting() && is_meant(&finding.comment) {
+            let withdrawn = ReviewFinding {
+                state: ReviewFindingState::Withdrawn,
                 ..finding
             };
-            findings::put(tx, pull, &key, &withdrawn)?;
+            pull_feedback::put_finding(tx, pull, &key, &withdrawn)?;
         }
     }
     Ok(())
 }
 
-fn reopen(tx: &WriteTx<'_>, pull: &PullId, ids: &[u64], now: Timestamp) -> StoreResult<Received> {
-    let mut received = Received::Acknowledged;
-    for (key, finding) in findings::of_pull(tx, pull)? {
-        let is_meant = finding.remark.source == Source::ReviewComment
-            && ids.contains(&finding.remark.id)
-            && finding.state == FindingState::Withdrawn;
+fn reopen(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    ids: &[u64],
+    now: Timestamp,
+) -> StoreResult<WebhookOutcome> {
+    let mut received = WebhookOutcome::Acknowledged;
+    for (key, finding) in pull_feedback::findings_of_pull(tx, pull)? {
+        let is_meant = finding.comment.source == FeedbackSource::ReviewComment
+            && ids.contains(&finding.comment.id)
+            && finding.state == ReviewFindingState::Withdrawn;
         if is_meant {
-            let again = Finding {
-                state: FindingState::New,
+            let again = ReviewFinding {
+                state: ReviewFindingState::New,
                 seen_at: now,
                 ..finding
             };
-            findings::put(tx, pull, &key, &again)?;
-            received = Received::Queued;
+            pull_feedback::put_finding(tx, pull, &key, &again)?;
+            received = WebhookOutcome::Queued;
         }
     }
     Ok(received)
@@ -205,154 +225,174 @@ fn reopen(tx: &WriteTx<'_>, pull: &PullId, ids: &[u64], now: Timestamp) -> Store
 /// Notes that a comment asks for a run, unless the repository's workflow has told of it before.
 fn command(
     tx: &WriteTx<'_>,
-    pull: &PullId,
-    remark: &Remark,
+    pull: &PullRequestId,
+    remark: &ReviewComment,
     instruction: Option<String>,
     now: Timestamp,
-) -> StoreResult<Received> {
-    let instruction = gap_fill::presentable(instruction);
-    let known = findings::commands(tx, pull)?;
-    if known.iter().any(|(_, one)| one.comment == Some(remark.id)) {
-        return Ok(Received::Ignored("known"));
+) -> StoreResult<WebhookOutcome> {
+    let instruction = gap_fill::sanitize_instruction(instruction);
+    let known = pull_feedback::commands(tx, pull)?;
+    if known
+        .iter()
+        .any(|(_, one)| one.comment_id == Some(remark.id))
+    {
+        return Ok(WebhookOutcome::Ignored("known"));
     }
     let told_by_workflow = known.into_iter().find(|(_, one)| {
-        one.comment.is_none() && one.by_workflow && one.is_meant(instruction.as_deref(), now)
+        one.comment_id.is_none()
+            && one.reported_by_workflow
+            && one.is_same_request(instruction.as_deref(), now)
     });
     if let Some((key, told)) = told_by_workflow {
-        let same = Command {
-            comment: Some(remark.id),
+        let same = CommentCommand {
+            comment_id: Some(remark.id),
             ..told
         };
-        findings::put_command(tx, pull, &key, &same)?;
-        return Ok(Received::Ignored("known"));
+        pull_feedback::put_command(tx, pull, &key, &same)?;
+        return Ok(WebhookOutcome::Ignored("known"));
     }
-    let asked = Command {
-        comment: Some(remark.id),
-        by: Some(remark.author.name().to_owned()),
+    let asked = CommentCommand {
+        comment_id: Some(remark.id),
+        author: Some(remark.author.name().to_owned()),
         instruction,
-        asked_at: now,
-        by_workflow: false,
-        state: CommandState::Waiting,
+        requested_at: now,
+        reported_by_workflow: false,
+        state: CommentCommandState::Waiting,
     };
-    findings::put_command(tx, pull, &format!("comment-{}", remark.id), &asked)?;
-    Ok(Received::Queued)
+    pull_feedback::put_command(tx, pull, &format!("comment-{}", remark.id), &asked)?;
+    Ok(WebhookOutcome::Queued)
 }
 
-fn forget_commands(tx: &WriteTx<'_>, pull: &PullId, ids: &[u64]) -> StoreResult<()> {
-    for (key, command) in findings::commands(tx, pull)? {
-        let is_meant = command.comment.is_some_and(|id| ids.contains(&id));
-        if is_meant && command.is_waiting() && !command.by_workflow {
-            findings::remove_command(tx, pull, &key)?;
+fn forget_commands(tx: &WriteTx<'_>, pull: &PullRequestId, ids: &[u64]) -> StoreResult<()> {
+    for (key, command) in pull_feedback::commands(tx, pull)? {
+        let is_meant = command.comment_id.is_some_and(|id| ids.contains(&id));
+        if is_meant && command.is_waiting() && !command.reported_by_workflow {
+            pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
     Ok(())
 }
 
-fn note_merge(tx: &WriteTx<'_>, merged: Merged, now: Timestamp) -> StoreResult<Received> {
+fn note_merge(
+    tx: &WriteTx<'_>,
+    merged: MergedPullRequest,
+    now: Timestamp,
+) -> StoreResult<WebhookOutcome> {
     let pull = known_as(tx, merged.pull)?;
     if jobs::of_pull(tx, &pull.repo, pull.number)?.is_empty() {
-        return Ok(Received::Ignored("not our pull request"));
+        return Ok(WebhookOutcome::Ignored("not our pull request"));
     }
-    let standing = PullStanding::Merged {
+    let standing = PullRequestStatus::Merged {
         commit: merged.commit,
         at: now,
     };
-    Ok(match close(tx, &pull, standing)? {
-        true => Received::Queued,
-        false => Received::Ignored("known"),
+    Ok(match close_pull(tx, &pull, standing)? {
+        true => WebhookOutcome::Queued,
+        false => WebhookOutcome::Ignored("known"),
     })
 }
 
 /// The pull request is over: nothing that waits is done any more, and a merge lets the ticket go. The
 /// ticket itself is left as it is. False when all that is known.
-pub(super) fn close(tx: &WriteTx<'_>, pull: &PullId, standing: PullStanding) -> StoreResult<bool> {
-    let mut row = findings::pull(tx, pull)?;
+pub(super) fn close_pull(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    standing: PullRequestStatus,
+) -> StoreResult<bool> {
+    let mut row = pull_feedback::get_pull(tx, pull)?;
     take_back(tx, pull, |_| true)?;
-    for (key, command) in findings::commands(tx, pull)? {
+    for (key, command) in pull_feedback::commands(tx, pull)? {
         if command.is_waiting() {
-            findings::remove_command(tx, pull, &key)?;
+            pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
-    if row.standing.as_str() == standing.as_str() {
+    if row.status.as_str() == standing.as_str() {
         return Ok(false);
     }
-    if matches!(standing, PullStanding::Merged { .. })
+    if matches!(standing, PullRequestStatus::Merged { .. })
         && let Some(job) = jobs::of_pull(tx, &pull.repo, pull.number)?.pop()
     {
         dedup::remove(tx, &job.issue.id)?;
     }
-    row.standing = standing;
-    findings::put_pull(tx, pull, &row)?;
+    row.status = standing;
+    pull_feedback::put_pull(tx, pull, &row)?;
     Ok(true)
 }
 
 /// Brings the ledger up to what the host shows: what no webhook told is added, what does not stand
 /// any more is withdrawn. Answers how much was added.
-pub(super) fn reconcile(
+pub(super) fn reconcile_feedback(
     tx: &WriteTx<'_>,
-    pull: &PullId,
-    seen: &Conversation,
+    pull: &PullRequestId,
+    seen: &PullRequestFeedback,
     now: Timestamp,
 ) -> StoreResult<u64> {
     let standing = match (seen.state, &seen.merge) {
-        (PullState::Open, _) => PullStanding::Open,
-        (PullState::Merged, merge) => {
+        (PullRequestState::Open, _) => PullRequestStatus::Open,
+        (PullRequestState::Merged, merge) => {
             let (commit, at) = merge.clone().unwrap_or_else(|| (String::new(), now));
-            PullStanding::Merged { commit, at }
+            PullRequestStatus::Merged { commit, at }
         }
-        (PullState::Closed, _) => PullStanding::Closed,
+        (PullRequestState::Closed, _) => PullRequestStatus::Closed,
     };
-    if standing != PullStanding::Open {
-        return close(tx, pull, standing).map(u64::from);
+    if standing != PullRequestStatus::Open {
+        return close_pull(tx, pull, standing).map(u64::from);
     }
-    let row = findings::pull(tx, pull)?;
-    if row.standing != standing || row.draft != Some(seen.draft) {
-        let row = feedback::PullRow {
-            standing,
+    let row = pull_feedback::get_pull(tx, pull)?;
+    if row.status != standing || row.draft != Some(seen.draft) {
+        let row = feedback::PullRequestRecord {
+            status: standing,
             draft: Some(seen.draft),
             ..row
         };
-        findings::put_pull(tx, pull, &row)?;
+        pull_feedback::put_pull(tx, pull, &row)?;
     }
     if ours(tx, pull, &seen.body)?.is_none() {
         return Ok(0);
     }
     let mut added = 0;
-    for spoken in &seen.spoken {
+    for spoken in &seen.items {
         added += u64::from(compare(tx, pull, spoken, now)?);
     }
     Ok(added)
 }
 
 /// Whether it was news.
-fn compare(tx: &WriteTx<'_>, pull: &PullId, spoken: &Spoken, now: Timestamp) -> StoreResult<bool> {
-    let remark = &spoken.remark;
-    if !spoken.stands {
+fn compare(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    spoken: &FeedbackItem,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    let remark = &spoken.comment;
+    if !spoken.is_active {
         take_back(tx, pull, |known| {
             known.source == remark.source && known.id == remark.id
         })?;
         return Ok(false);
     }
-    if is_own(remark, spoken.by_its_author) {
+    if is_own(remark, spoken.is_by_pull_author) {
         return Ok(false);
     }
-    match feedback::judge(remark) {
+    match feedback::classify(remark) {
         // Who left the line as it was then knows that it has changed.
-        Judged::Asks if !spoken.is_outdated => add(tx, pull, remark.clone(), now),
-        Judged::Command(instruction) if !is_answered(tx, pull, remark, now)? => {
+        FeedbackClass::ChangeRequest if !spoken.is_outdated => add(tx, pull, remark.clone(), now),
+        FeedbackClass::Command(instruction) if !is_answered(tx, pull, remark, now)? => {
             let noted = command(tx, pull, remark, instruction, now)?;
-            Ok(noted == Received::Queued)
+            Ok(noted == WebhookOutcome::Queued)
         }
-        Judged::Asks | Judged::Command(_) | Judged::Nothing(_) => Ok(false),
+        FeedbackClass::ChangeRequest | FeedbackClass::Command(_) | FeedbackClass::Ignored(_) => {
+            Ok(false)
+        }
     }
 }
 
 /// Whether a run was started since the comment, or it is too old to start one for it. The workflow
 /// of the repository does not say which comment it tells of.
 fn is_answered(
-    tx: &impl Rows,
-    pull: &PullId,
-    remark: &Remark,
+    tx: &impl ReadableTx,
+    pull: &PullRequestId,
+    remark: &ReviewComment,
     now: Timestamp,
 ) -> StoreResult<bool> {
     if now.since(remark.created_at) > LATE_COMMAND {
@@ -365,25 +405,25 @@ fn is_answered(
 }
 
 /// A run that a person asked for met the usage limit of the model's provider: it is asked for still.
-pub(super) fn ask_again(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
+pub(super) fn requeue_command(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let is_meant = job.kind == JobKind::GapFill && job.resumes_at.is_some();
     let Some(opened) = job.pull.as_ref().filter(|_| is_meant) else {
         return Ok(());
     };
-    let pull = PullId {
+    let pull = PullRequestId {
         repo: job.repo.clone(),
         number: opened.number,
     };
-    let started = CommandState::Started {
+    let started = CommentCommandState::Started {
         job: job.id.clone(),
     };
-    for (key, command) in findings::commands(tx, &pull)? {
+    for (key, command) in pull_feedback::commands(tx, &pull)? {
         if command.state == started {
-            let again = Command {
-                state: CommandState::Waiting,
+            let again = CommentCommand {
+                state: CommentCommandState::Waiting,
                 ..command
             };
-            findings::put_command(tx, &pull, &key, &again)?;
+            pull_feedback::put_command(tx, &pull, &key, &again)?;
         }
     }
     Ok(())
@@ -391,23 +431,23 @@ pub(super) fn ask_again(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
 
 /// After a follow-up has ended: what it was given is resolved, or waits for the next. Answers how
 /// much was given up.
-pub(super) fn settle(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {
+pub(super) fn settle_findings(tx: &WriteTx<'_>, job: &Job) -> StoreResult<usize> {
     let Some(opened) = job.pull.as_ref().filter(|_| job.kind == JobKind::FollowUp) else {
         return Ok(0);
     };
-    let pull = PullId {
+    let pull = PullRequestId {
         repo: job.repo.clone(),
         number: opened.number,
     };
     let mut given_up = 0;
-    for (key, finding) in findings::at_work(tx, &pull)? {
-        let taken = FindingState::Taken {
+    for (key, finding) in pull_feedback::unresolved(tx, &pull)? {
+        let taken = ReviewFindingState::InProgress {
             job: job.id.clone(),
         };
         if finding.state == taken {
-            let after = finding.after(job);
-            given_up += usize::from(after.state == FindingState::GivenUp);
-            findings::put(tx, &pull, &key, &after)?;
+            let after = finding.with_follow_up_result(job);
+            given_up += usize::from(after.state == ReviewFindingState::Abandoned);
+            pull_feedback::put_finding(tx, &pull, &key, &after)?;
         }
     }
     Ok(given_up)

@@ -17,34 +17,35 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use domain::audit::Actor;
-use domain::caps;
 use domain::comments;
+use domain::external_reviewers::{ExternalReviewConfig, ReviewInputs};
 use domain::feedback::{
-    self, Author, Command, CommandState, Finding, FindingState, Judged, Pace, PullId, Turn,
+    self, CommentCommand, CommentCommandState, FeedbackAuthor, FeedbackClass, FollowUpPolicy,
+    NextPullRequestRun, PullRequestId, ReviewFinding, ReviewFindingState,
 };
 use domain::ids::JobId;
-use domain::image::Asked;
-use domain::issue::{NamedIssue, Phase, Related};
+use domain::issue::{IssueLookup, Phase, RelatedIssues};
 use domain::job::{Job, JobKind};
+use domain::limits;
 use domain::mapping::Mapping;
-use domain::reviewers::{ReviewInputs, Reviewers};
+use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
-use domain::usage::Spending;
-use store::findings::Keyed;
-use store::{Rows, StoreResult, WriteTx, deliveries, findings, jobs, mappings};
+use domain::usage::BudgetUsage;
+use store::pull_feedback::KeyedRow;
+use store::{ReadableTx, StoreResult, WriteTx, jobs, mappings, pull_feedback, webhook_deliveries};
 use vendors::http::VendorError;
-use vendors::scm::{Conversation, GitHub, Permission};
+use vendors::scm::{GitHub, PullRequestFeedback, RepoPermission};
 
 use super::budget;
 use super::dispatch;
-use super::feedback::reconcile;
-use super::image;
-use super::limit;
-use super::notice::{self, BUDGET, FOLLOW_UP_BUDGET};
-use super::pull_run::{self, PullRun};
+use super::feedback::reconcile_feedback;
+use super::provider_limit;
+use super::pull_run::{self, PullRunRequest};
+use super::pull_wait_comments::{self, BUDGET_COMMENT, FOLLOW_UP_BUDGET_COMMENT};
+use super::repo_image;
 
 /// How many pull requests are looked at side by side?
-pub(super) const SIDE_BY_SIDE: usize = 8;
+pub(super) const MAX_CONCURRENT_PULLS: usize = 8;
 
 /// How long is a ticketing system waited for?
 const LOOK_UP: Duration = Duration::from_secs(15);
@@ -56,20 +57,23 @@ const SWEPT_AT_ONCE: usize = 2_000;
 const SETTINGS: &str = ".agent-implement/config.yml";
 
 /// Looks once at every pull request that something is to be done about.
-pub async fn once(app: &App) -> StoreResult<()> {
+pub async fn run_once(app: &App) -> StoreResult<()> {
     forget_deliveries(app).await?;
-    let pulls = app.store.read(findings::pulls_at_work)?;
+    let pulls = app.store.read(pull_feedback::pulls_with_open_work)?;
     stream::iter(pulls.iter().map(Ok))
-        .try_for_each_concurrent(SIDE_BY_SIDE, |pull| look(app, pull))
+        .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| look(app, pull))
         .await
 }
 
 async fn forget_deliveries(app: &App) -> StoreResult<()> {
-    let then = app.now() - caps::DELIVERY_WINDOW;
-    if app.store.read(|tx| deliveries::any_before(tx, then))? {
+    let then = app.now() - limits::WEBHOOK_DEDUP_WINDOW;
+    if app
+        .store
+        .read(|tx| webhook_deliveries::any_before(tx, then))?
+    {
         let swept = app
             .store
-            .write(move |tx| deliveries::sweep(tx, then, SWEPT_AT_ONCE));
+            .write(move |tx| webhook_deliveries::remove_before(tx, then, SWEPT_AT_ONCE));
         swept.await?;
     }
     Ok(())
@@ -80,48 +84,53 @@ struct Standing {
     /// The last job of it.
     opened: Job,
     mapping: Mapping,
-    findings: Vec<Keyed<Finding>>,
-    commands: Vec<Keyed<Command>>,
-    turn: Turn,
+    findings: Vec<KeyedRow<ReviewFinding>>,
+    commands: Vec<KeyedRow<CommentCommand>>,
+    turn: NextPullRequestRun,
     held: Option<Held>,
 }
 
 /// Why no run of its mapping may start now.
 enum Held {
-    Budget(Spending),
+    Budget(BudgetUsage),
     Limit(Timestamp),
 }
 
 impl Standing {
     /// None while nothing can be done: it has no job yet, or nobody maps its repository, or the
     /// mapping is paused. All of it waits.
-    fn read(tx: &impl Rows, app: &App, pull: &PullId, now: Timestamp) -> StoreResult<Option<Self>> {
+    fn read(
+        tx: &impl ReadableTx,
+        app: &App,
+        pull: &PullRequestId,
+        now: Timestamp,
+    ) -> StoreResult<Option<Self>> {
         let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
         let Some(opened) = of_pull.last().cloned() else {
             return Ok(None);
         };
         let mode = app.runner_mode(tx)?;
         let mapping = mappings::get(tx, &opened.team)?
-            .filter(|mapping| !mapping.paused && mapping.target() == pull.repo)
+            .filter(|mapping| !mapping.paused && mapping.target_repo() == pull.repo)
             .filter(|mapping| {
-                dispatch::ineligible(app, mode, mapping, Phase::Implementation).is_none()
+                dispatch::ineligible_reason(app, mode, mapping, Phase::Implementation).is_none()
             });
         let Some(mapping) = mapping else {
             return Ok(None);
         };
-        let findings = findings::at_work(tx, pull)?;
-        let commands = findings::commands(tx, pull)?;
-        let turn = feedback::turn(
-            &Pace::default(),
-            pull_run::at_work(tx, &opened)?.is_some(),
+        let findings = pull_feedback::unresolved(tx, pull)?;
+        let commands = pull_feedback::commands(tx, pull)?;
+        let turn = feedback::next_pull_request_run(
+            &FollowUpPolicy::default(),
+            pull_run::active_run(tx, &opened)?.is_some(),
             &of_pull,
             &values(&findings),
             &values(&commands),
             now,
         );
-        let held = match budget::used_up(tx, &mapping, now)? {
+        let held = match budget::exhausted(tx, &mapping, now)? {
             Some(spending) => Some(Held::Budget(spending)),
-            None => limit::until(tx, app, &mapping, now)?.map(Held::Limit),
+            None => provider_limit::limited_until(tx, app, &mapping, now)?.map(Held::Limit),
         };
         Ok(Some(Self {
             opened,
@@ -134,58 +143,71 @@ impl Standing {
     }
 
     /// Everybody whose word is to be weighed.
-    fn authors(&self) -> Vec<Author> {
+    fn authors(&self) -> Vec<FeedbackAuthor> {
         let new = self
             .findings
             .iter()
-            .filter(|(_, one)| one.state == FindingState::New);
-        let said = new.map(|(_, finding)| finding.remark.author.clone());
+            .filter(|(_, one)| one.state == ReviewFindingState::New);
+        let said = new.map(|(_, finding)| finding.comment.author.clone());
         let waiting = self.commands.iter().filter(|(_, one)| one.is_waiting());
         let asked = waiting.filter_map(|(_, command)| {
-            let login = command.by.clone()?;
-            Some(Author::Person { login })
+            let login = command.author.clone()?;
+            Some(FeedbackAuthor::Person { login })
         });
         said.chain(asked).collect()
     }
 }
 
-fn values<T: Clone>(keyed: &[Keyed<T>]) -> Vec<T> {
+fn values<T: Clone>(keyed: &[KeyedRow<T>]) -> Vec<T> {
     keyed.iter().map(|(_, value)| value.clone()).collect()
 }
 
 /// What was found out outside.
 #[derive(Clone)]
 struct Seen {
-    conversation: Conversation,
+    conversation: PullRequestFeedback,
     /// Whether somebody's word counts; nothing is known of those who are not here.
-    counts: HashMap<Author, bool>,
-    ticket: NamedIssue,
+    counts: HashMap<FeedbackAuthor, bool>,
+    ticket: IssueLookup,
     /// The image that the repository asks for.
-    image: Asked,
+    image: RequestedImage,
 }
 
-async fn look(app: &App, pull: &PullId) -> StoreResult<()> {
+async fn look(app: &App, pull: &PullRequestId) -> StoreResult<()> {
     let now = app.now();
     let read = app.store.read(|tx| Standing::read(tx, app, pull, now))?;
     let (Some(standing), Some(github)) = (read, &app.github) else {
         return Ok(());
     };
     match (standing.turn, &standing.held) {
-        (Turn::Nobodys, _) | (Turn::FollowUp, Some(Held::Limit(_))) => return Ok(()),
-        (Turn::Spent(until), _) => {
-            let body = comments::follow_ups_pause(Pace::default().budget, until);
-            return notice::tell(app, pull, until, FOLLOW_UP_BUDGET, body).await;
-        }
-        (Turn::FollowUp, Some(Held::Budget(spending))) => {
-            let told = spending.told(&standing.mapping.team_key);
-            let body = comments::follow_ups_wait(&told);
-            return notice::tell(app, pull, spending.month.end(), BUDGET, body).await;
-        }
-        // Who asks is known to wait.
-        (Turn::Command, Some(Held::Limit(until))) if notice::is_told(app, pull, *until)? => {
+        (NextPullRequestRun::NotDue, _) | (NextPullRequestRun::FollowUp, Some(Held::Limit(_))) => {
             return Ok(());
         }
-        (Turn::Command | Turn::FollowUp, _) => {}
+        (NextPullRequestRun::LimitReached(until), _) => {
+            let body =
+                comments::follow_up_limit_reached(FollowUpPolicy::default().max_follow_ups, until);
+            return pull_wait_comments::post_once(app, pull, until, FOLLOW_UP_BUDGET_COMMENT, body)
+                .await;
+        }
+        (NextPullRequestRun::FollowUp, Some(Held::Budget(spending))) => {
+            let told = spending.exhausted_message(&standing.mapping.team_key);
+            let body = comments::follow_ups_over_budget(&told);
+            return pull_wait_comments::post_once(
+                app,
+                pull,
+                spending.month.end(),
+                BUDGET_COMMENT,
+                body,
+            )
+            .await;
+        }
+        // Who asks is known to wait.
+        (NextPullRequestRun::Command, Some(Held::Limit(until)))
+            if pull_wait_comments::is_posted(app, pull, *until)? =>
+        {
+            return Ok(());
+        }
+        (NextPullRequestRun::Command | NextPullRequestRun::FollowUp, _) => {}
     }
     let seen = match see(app, github, pull, &standing).await {
         Ok(seen) => seen,
@@ -209,11 +231,11 @@ async fn look(app: &App, pull: &PullId) -> StoreResult<()> {
 async fn see(
     app: &App,
     github: &GitHub,
-    pull: &PullId,
+    pull: &PullRequestId,
     standing: &Standing,
 ) -> Result<Seen, String> {
     let told = |error: VendorError| error.to_string();
-    let conversation = github.conversation(pull).await.map_err(told)?;
+    let conversation = github.pull_feedback(pull).await.map_err(told)?;
     let mut authors = standing.authors();
     authors.extend(asking(&conversation));
     authors.sort();
@@ -221,18 +243,22 @@ async fn see(
     Ok(Seen {
         counts: weigh(app, github, pull, &standing.mapping, authors).await,
         ticket: ticket(app, standing).await?,
-        image: image::asked(app, &pull.repo, &standing.mapping.default_branch).await?,
+        image: repo_image::fetch(app, &pull.repo, &standing.mapping.default_branch).await?,
         conversation,
     })
 }
 
 /// Everybody who asks for something in a conversation: what no webhook told is weighed at once, or
 /// a stranger's word would hold up what counts.
-fn asking(conversation: &Conversation) -> impl Iterator<Item = Author> {
-    let standing = conversation.spoken.iter().filter(|spoken| spoken.stands);
-    let asks =
-        standing.filter(|spoken| !matches!(feedback::judge(&spoken.remark), Judged::Nothing(_)));
-    asks.map(|spoken| spoken.remark.author.clone())
+fn asking(conversation: &PullRequestFeedback) -> impl Iterator<Item = FeedbackAuthor> {
+    let standing = conversation.items.iter().filter(|spoken| spoken.is_active);
+    let asks = standing.filter(|spoken| {
+        !matches!(
+            feedback::classify(&spoken.comment),
+            FeedbackClass::Ignored(_)
+        )
+    });
+    asks.map(|spoken| spoken.comment.author.clone())
 }
 
 /// Whose word counts: that of people who may write, and of reviewers whom the repository names.
@@ -240,21 +266,21 @@ fn asking(conversation: &Conversation) -> impl Iterator<Item = Author> {
 async fn weigh(
     app: &App,
     github: &GitHub,
-    pull: &PullId,
+    pull: &PullRequestId,
     mapping: &Mapping,
-    authors: Vec<Author>,
-) -> HashMap<Author, bool> {
+    authors: Vec<FeedbackAuthor>,
+) -> HashMap<FeedbackAuthor, bool> {
     let mut counts = HashMap::new();
     let mut reviewers = None;
     for author in authors {
         let weighed = match &author {
-            Author::Person { login } => may_write(app, github, pull, login).await,
-            Author::App { slug } => {
+            FeedbackAuthor::Person { login } => may_write(app, github, pull, login).await,
+            FeedbackAuthor::App { slug } => {
                 if reviewers.is_none() {
                     reviewers = Some(named_reviewers(github, mapping).await);
                 }
                 match &reviewers {
-                    Some(Ok(reviewers)) => Ok(reviewers.count(slug)),
+                    Some(Ok(reviewers)) => Ok(reviewers.includes_app(slug)),
                     Some(Err(why)) => Err(why.clone()),
                     None => Ok(false),
                 }
@@ -273,55 +299,69 @@ async fn weigh(
     counts
 }
 
-async fn may_write(app: &App, github: &GitHub, pull: &PullId, login: &str) -> Result<bool, String> {
+async fn may_write(
+    app: &App,
+    github: &GitHub,
+    pull: &PullRequestId,
+    login: &str,
+) -> Result<bool, String> {
     let now = app.now();
-    let known = app.trust.of(&pull.repo, login, now);
+    let known = app.permission_cache.get(&pull.repo, login, now);
     let permission = match known {
         Some(permission) => permission,
         None => {
             let asked = github.permission(&pull.repo, login).await;
             let permission = asked.map_err(|error| error.to_string())?;
-            app.trust.learn(&pull.repo, login, permission, now);
+            app.permission_cache
+                .insert(&pull.repo, login, permission, now);
             permission
         }
     };
-    Ok(permission >= Permission::Write)
+    Ok(permission >= RepoPermission::Write)
 }
 
 /// The reviewers that the default branch names. A file that cannot be read names nobody.
-async fn named_reviewers(github: &GitHub, mapping: &Mapping) -> Result<Reviewers, String> {
+async fn named_reviewers(
+    github: &GitHub,
+    mapping: &Mapping,
+) -> Result<ExternalReviewConfig, String> {
     #[derive(Deserialize, Default)]
     struct Named {
         #[serde(flatten)]
         review: ReviewInputs,
     }
     let file = github
-        .file(&mapping.target(), SETTINGS, &mapping.default_branch)
+        .file(&mapping.target_repo(), SETTINGS, &mapping.default_branch)
         .await
         .map_err(|error| error.to_string())?;
     let named: Option<Named> = file
         .and_then(|file| serde_saphyr::from_str(&file.text).ok())
         .flatten();
-    Ok(Reviewers::default().with(&named.unwrap_or_default().review))
+    Ok(ExternalReviewConfig::default().with_overrides(&named.unwrap_or_default().review))
 }
 
 /// The ticket as it is now. Work on an open pull request outlives it.
-async fn ticket(app: &App, standing: &Standing) -> Result<NamedIssue, String> {
+async fn ticket(app: &App, standing: &Standing) -> Result<IssueLookup, String> {
     let issue = &standing.opened.issue;
     let account = app
         .account(issue.system)
         .ok_or("its ticketing system is not configured")?;
-    let found = match timeout(LOOK_UP, account.find(&[&standing.mapping], &issue.key)).await {
+    let found = match timeout(
+        LOOK_UP,
+        account.find_issue(&[&standing.mapping], &issue.key),
+    )
+    .await
+    {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => return Err(format!("the ticket could not be looked up: {error}")),
         Err(_) => return Err(format!("{} did not answer in time", account.name())),
     };
     let same = found.into_iter().find(|named| named.issue.id == issue.id);
-    Ok(same.unwrap_or_else(|| NamedIssue {
+    Ok(same.unwrap_or_else(|| IssueLookup {
         issue: issue.clone(),
         team: standing.mapping.team_key.clone(),
         description: String::new(),
-        related: Related::default(),
+        related: RelatedIssues::default(),
     }))
 }
 
@@ -329,60 +369,66 @@ async fn ticket(app: &App, standing: &Standing) -> Result<NamedIssue, String> {
 fn begin(
     tx: &WriteTx<'_>,
     app: &App,
-    pull: &PullId,
+    pull: &PullRequestId,
     seen: &Seen,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    reconcile(tx, pull, &seen.conversation, now)?;
+    reconcile_feedback(tx, pull, &seen.conversation, now)?;
     hear(tx, pull, &seen.counts)?;
     let Some(standing) = Standing::read(tx, app, pull, now)? else {
         return Ok(None);
     };
     match standing.turn {
-        Turn::Command => begin_command(tx, app, pull, seen, &standing, now),
-        Turn::FollowUp if standing.held.is_none() => {
+        NextPullRequestRun::Command => begin_command(tx, app, pull, seen, &standing, now),
+        NextPullRequestRun::FollowUp if standing.held.is_none() => {
             begin_follow_up(tx, app, pull, seen, &standing, now)
         }
-        Turn::FollowUp | Turn::Nobodys | Turn::Spent(_) => Ok(None),
+        NextPullRequestRun::FollowUp
+        | NextPullRequestRun::NotDue
+        | NextPullRequestRun::LimitReached(_) => Ok(None),
     }
 }
 
 /// What somebody said whose word does not count is forgotten: said again when it does, it counts.
-fn hear(tx: &WriteTx<'_>, pull: &PullId, counts: &HashMap<Author, bool>) -> StoreResult<()> {
-    for (key, finding) in findings::at_work(tx, pull)? {
-        match counts.get(&finding.remark.author) {
-            Some(true) if finding.state == FindingState::New => {
-                let open = Finding {
-                    state: FindingState::Open,
+fn hear(
+    tx: &WriteTx<'_>,
+    pull: &PullRequestId,
+    counts: &HashMap<FeedbackAuthor, bool>,
+) -> StoreResult<()> {
+    for (key, finding) in pull_feedback::unresolved(tx, pull)? {
+        match counts.get(&finding.comment.author) {
+            Some(true) if finding.state == ReviewFindingState::New => {
+                let open = ReviewFinding {
+                    state: ReviewFindingState::Open,
                     ..finding
                 };
-                findings::put(tx, pull, &key, &open)?;
+                pull_feedback::put_finding(tx, pull, &key, &open)?;
             }
-            Some(false) if finding.state == FindingState::New => {
-                findings::remove(tx, pull, &key)?;
+            Some(false) if finding.state == ReviewFindingState::New => {
+                pull_feedback::remove_finding(tx, pull, &key)?;
             }
             _ => {}
         }
     }
-    for (key, command) in findings::commands(tx, pull)? {
+    for (key, command) in pull_feedback::commands(tx, pull)? {
         if command.is_waiting() && is_heard(&command, counts) == Some(false) {
-            findings::remove_command(tx, pull, &key)?;
+            pull_feedback::remove_command(tx, pull, &key)?;
         }
     }
     Ok(())
 }
 
-fn is_heard(command: &Command, counts: &HashMap<Author, bool>) -> Option<bool> {
-    match command.by.clone() {
+fn is_heard(command: &CommentCommand, counts: &HashMap<FeedbackAuthor, bool>) -> Option<bool> {
+    match command.author.clone() {
         None => Some(true),
-        Some(login) => counts.get(&Author::Person { login }).copied(),
+        Some(login) => counts.get(&FeedbackAuthor::Person { login }).copied(),
     }
 }
 
 fn begin_command(
     tx: &WriteTx<'_>,
     app: &App,
-    pull: &PullId,
+    pull: &PullRequestId,
     seen: &Seen,
     standing: &Standing,
     now: Timestamp,
@@ -395,26 +441,26 @@ fn begin_command(
     match &standing.held {
         // The budget is its operator's word, and not that of who comments.
         Some(Held::Budget(spending)) => {
-            let told = spending.told(&standing.mapping.team_key);
-            notice::refuse_command(tx, pull, &told, now)?;
-            let refused = Command {
-                state: CommandState::Refused,
+            let told = spending.exhausted_message(&standing.mapping.team_key);
+            pull_wait_comments::post_command_refused(tx, pull, &told, now)?;
+            let refused = CommentCommand {
+                state: CommentCommandState::Refused,
                 ..command.clone()
             };
-            return findings::put_command(tx, pull, key, &refused).map(|()| None);
+            return pull_feedback::put_command(tx, pull, key, &refused).map(|()| None);
         }
         Some(Held::Limit(until)) => {
-            notice::tell_of_limit(tx, pull, *until, now)?;
+            pull_wait_comments::post_limit_wait(tx, pull, *until, now)?;
             return Ok(None);
         }
         None => {}
     }
-    let wanted = PullRun {
+    let wanted = PullRunRequest {
         kind: JobKind::GapFill,
-        by: commanded(command),
-        opened: &standing.opened,
+        actor: commanded(command),
+        last_job: &standing.opened,
         mapping: &standing.mapping,
-        named: &seen.ticket,
+        issue: &seen.ticket,
         instruction: command.instruction.clone(),
         findings: None,
         image: seen.image.clone(),
@@ -422,17 +468,17 @@ fn begin_command(
     let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
         return Ok(None);
     };
-    let started = Command {
-        state: CommandState::Started { job: job.clone() },
+    let started = CommentCommand {
+        state: CommentCommandState::Started { job: job.clone() },
         ..command.clone()
     };
-    findings::put_command(tx, pull, key, &started)?;
+    pull_feedback::put_command(tx, pull, key, &started)?;
     Ok(Some(job))
 }
 
 /// Who commented; the repository's workflow does not say, and knows the trigger's secret.
-fn commanded(command: &Command) -> Actor {
-    match &command.by {
+fn commanded(command: &CommentCommand) -> Actor {
+    match &command.author {
         Some(login) => Actor::webhook([login.as_str()]),
         None => Actor::trigger(),
     }
@@ -441,24 +487,24 @@ fn commanded(command: &Command) -> Actor {
 fn begin_follow_up(
     tx: &WriteTx<'_>,
     app: &App,
-    pull: &PullId,
+    pull: &PullRequestId,
     seen: &Seen,
     standing: &Standing,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    let is_open = |one: &&Keyed<Finding>| one.1.state == FindingState::Open;
-    let open: Vec<&Keyed<Finding>> = standing.findings.iter().filter(is_open).collect();
+    let is_open = |one: &&KeyedRow<ReviewFinding>| one.1.state == ReviewFindingState::Open;
+    let open: Vec<&KeyedRow<ReviewFinding>> = standing.findings.iter().filter(is_open).collect();
     if open.is_empty() {
         return Ok(None);
     }
-    let told: Vec<&Finding> = open.iter().map(|(_, finding)| finding).collect();
-    let (text, count) = feedback::told(&told);
-    let wanted = PullRun {
+    let told: Vec<&ReviewFinding> = open.iter().map(|(_, finding)| finding).collect();
+    let (text, count) = feedback::format_findings(&told);
+    let wanted = PullRunRequest {
         kind: JobKind::FollowUp,
-        by: Actor::webhook(told.iter().take(count).map(|one| one.remark.author.name())),
-        opened: &standing.opened,
+        actor: Actor::webhook(told.iter().take(count).map(|one| one.comment.author.name())),
+        last_job: &standing.opened,
         mapping: &standing.mapping,
-        named: &seen.ticket,
+        issue: &seen.ticket,
         instruction: None,
         findings: Some(text),
         image: seen.image.clone(),
@@ -467,12 +513,12 @@ fn begin_follow_up(
         return Ok(None);
     };
     for (key, finding) in open.into_iter().take(count) {
-        let taken = Finding {
-            state: FindingState::Taken { job: job.clone() },
+        let taken = ReviewFinding {
+            state: ReviewFindingState::InProgress { job: job.clone() },
             attempts: finding.attempts.saturating_add(1),
             ..finding.clone()
         };
-        findings::put(tx, pull, key, &taken)?;
+        pull_feedback::put_finding(tx, pull, key, &taken)?;
     }
     Ok(Some(job))
 }

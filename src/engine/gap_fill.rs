@@ -17,26 +17,26 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use domain::audit::Actor;
-use domain::caps;
 use domain::comments;
-use domain::feedback::{Command, CommandState, PullId, PullStanding};
+use domain::feedback::{CommentCommand, CommentCommandState, PullRequestId, PullRequestStatus};
 use domain::ids::{IssueKey, JobId, TeamKey};
-use domain::image::Asked as AskedImage;
-use domain::issue::{NamedIssue, Phase, System};
+use domain::issue::{IssueLookup, Phase, System};
 use domain::job::{Job, JobKind, JobState};
+use domain::limits;
 use domain::mapping::Mapping;
+use domain::runner_image::RequestedImage as AskedImage;
 use domain::time::Timestamp;
-use store::crash::CrashPoint;
-use store::findings::Keyed;
-use store::{Rows, StoreError, StoreResult, WriteTx, findings, jobs, mappings};
-use vendors::ticketing::Account;
+use store::crash_injection::CrashPoint;
+use store::pull_feedback::KeyedRow;
+use store::{ReadableTx, StoreError, StoreResult, WriteTx, jobs, mappings, pull_feedback};
+use vendors::ticketing::TicketingClient;
 
 use super::budget;
 use super::dispatch;
-use super::image;
-use super::limit;
-use super::notice;
-use super::pull_run::{self, PullRun};
+use super::provider_limit;
+use super::pull_run::{self, PullRunRequest};
+use super::pull_wait_comments;
+use super::repo_image;
 
 /// How long is a ticketing system waited for?
 const LOOK_UP: Duration = Duration::from_secs(15);
@@ -49,15 +49,15 @@ const CUT_MARK: &str = "\n\n[… the instruction was cut here: it is longer than
 
 /// What a person asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct GapFillRequest {
     pub issue: String,
-    pub pull: u64,
+    pub pull_number: u64,
     pub instruction: Option<String>,
 }
 
 /// What becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Granted {
+pub enum GapFillOutcome {
     Started(JobId),
     /// It is known already, and waits for its turn on the branch.
     Waiting,
@@ -98,12 +98,12 @@ impl GapFillError {
 ///
 /// # Errors
 /// When no run is going to start, or it cannot be stored.
-pub async fn trigger(app: &App, asked: Asked) -> Result<Granted, GapFillError> {
+pub async fn trigger(app: &App, asked: GapFillRequest) -> Result<GapFillOutcome, GapFillError> {
     let key = IssueKey::parse(&asked.issue).ok_or(GapFillError::NotFound)?;
     let (owners, unclear) = owners(app, &key).await?;
     let images = images(app, &owners).await?;
-    let asked = Asked {
-        instruction: presentable(asked.instruction),
+    let asked = GapFillRequest {
+        instruction: sanitize_instruction(asked.instruction),
         ..asked
     };
     let (handle, now) = (app.clone(), app.now());
@@ -117,11 +117,11 @@ pub async fn trigger(app: &App, asked: Asked) -> Result<Granted, GapFillError> {
         )
         .await?;
     match (reserved, unclear) {
-        (Ok(Granted::Waiting), _) => Ok(Granted::Waiting),
-        (Ok(Granted::Started(job)), _) => {
+        (Ok(GapFillOutcome::Waiting), _) => Ok(GapFillOutcome::Waiting),
+        (Ok(GapFillOutcome::Started(job)), _) => {
             tracing::info!(job_id = %job, issue = %key, "Reserved a run on a pull request.");
-            app.crash.reach(CrashPoint::Reserved);
-            started(app, &job).await.map(Granted::Started)
+            app.crash_plan.crash_if_planned(CrashPoint::Reserved);
+            started(app, &job).await.map(GapFillOutcome::Started)
         }
         // A system that did not answer may be the one that has it.
         (Err(GapFillError::NotFound), Some(why)) => Err(GapFillError::not_dispatched(why)),
@@ -130,16 +130,16 @@ pub async fn trigger(app: &App, asked: Asked) -> Result<Granted, GapFillError> {
 }
 
 /// The instruction as a run may have it: nothing in it is invisible, and it leaves room for the rest.
-pub(super) fn presentable(instruction: Option<String>) -> Option<String> {
+pub(super) fn sanitize_instruction(instruction: Option<String>) -> Option<String> {
     let instruction = instruction.map(|text| {
-        let text = comments::stripped(&text);
-        comments::cut(text.trim(), caps::MAX_INSTRUCTION_BYTES, CUT_MARK)
+        let text = comments::strip_invisible_chars(&text);
+        comments::truncate(text.trim(), limits::MAX_INSTRUCTION_BYTES, CUT_MARK)
     });
     instruction.filter(|text| !text.is_empty())
 }
 
 /// The issue as each mapping sees it that owns it, and why another might.
-async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<NamedIssue>, Option<String>)> {
+async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<IssueLookup>, Option<String>)> {
     let mut mapped: BTreeMap<System, Vec<Mapping>> = BTreeMap::new();
     for mapping in app.store.read(mappings::all)? {
         mapped.entry(mapping.system()).or_default().push(mapping);
@@ -159,12 +159,12 @@ async fn owners(app: &App, key: &IssueKey) -> StoreResult<(Vec<NamedIssue>, Opti
 }
 
 async fn look_up(
-    account: &Account,
+    account: &TicketingClient,
     mappings: &[Mapping],
     key: &IssueKey,
-) -> Result<Vec<NamedIssue>, String> {
+) -> Result<Vec<IssueLookup>, String> {
     let mappings: Vec<&Mapping> = mappings.iter().collect();
-    let why = match timeout(LOOK_UP, account.find(&mappings, key)).await {
+    let why = match timeout(LOOK_UP, account.find_issue(&mappings, key)).await {
         Ok(Ok(found)) => return Ok(found),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("{} did not answer in time", account.name()),
@@ -176,13 +176,13 @@ async fn look_up(
 /// What the repository of each owner asks for as an image, or why it cannot have it.
 type Images = BTreeMap<TeamKey, Result<AskedImage, String>>;
 
-async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
+async fn images(app: &App, owners: &[IssueLookup]) -> StoreResult<Images> {
     let mut images = Images::new();
     for named in owners {
         if let Some(mapping) = app.store.read(|tx| mappings::get(tx, &named.team))? {
             images.insert(
                 named.team.clone(),
-                image::asked(app, &mapping.target(), &mapping.default_branch).await,
+                repo_image::fetch(app, &mapping.target_repo(), &mapping.default_branch).await,
             );
         }
     }
@@ -193,14 +193,14 @@ async fn images(app: &App, owners: &[NamedIssue]) -> StoreResult<Images> {
 fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
-    owners: &[NamedIssue],
+    owners: &[IssueLookup],
     images: &Images,
-    asked: &Asked,
+    asked: &GapFillRequest,
     now: Timestamp,
-) -> Result<Granted, GapFillError> {
-    let (named, mapping, opened) = permitted(tx, owners, asked.pull)?;
+) -> Result<GapFillOutcome, GapFillError> {
+    let (named, mapping, opened) = permitted(tx, owners, asked.pull_number)?;
     let mode = app.runner_mode(tx)?;
-    if let Some(why) = dispatch::ineligible(app, mode, &mapping, Phase::Implementation) {
+    if let Some(why) = dispatch::ineligible_reason(app, mode, &mapping, Phase::Implementation) {
         return Err(GapFillError::not_dispatched(why));
     }
     let image = match images.get(&mapping.team_key) {
@@ -208,47 +208,47 @@ fn reserve(
         Some(Ok(image)) => image.clone(),
         None => AskedImage::default(),
     };
-    let pull = PullId {
+    let pull = PullRequestId {
         repo: opened.repo.clone(),
-        number: asked.pull,
+        number: asked.pull_number,
     };
-    if let PullStanding::Merged { .. } = findings::pull(tx, &pull)?.standing {
+    if let PullRequestStatus::Merged { .. } = pull_feedback::get_pull(tx, &pull)?.status {
         return Err(GapFillError::not_dispatched("the pull request is merged"));
     }
-    if let Some(spending) = budget::used_up(tx, &mapping, now)? {
-        let told = spending.told(&mapping.team_key);
-        notice::refuse_command(tx, &pull, &told, now)?;
+    if let Some(spending) = budget::exhausted(tx, &mapping, now)? {
+        let told = spending.exhausted_message(&mapping.team_key);
+        pull_wait_comments::post_command_refused(tx, &pull, &told, now)?;
         return Err(GapFillError::not_dispatched(told));
     }
     let known = told_by_webhook(tx, &pull, asked, now)?;
     if let Some((key, command)) = &known {
-        findings::put_command(tx, &pull, key, command)?;
-        if let CommandState::Started { job } = &command.state {
-            return Ok(Granted::Started(job.clone()));
+        pull_feedback::put_command(tx, &pull, key, command)?;
+        if let CommentCommandState::Started { job } = &command.state {
+            return Ok(GapFillOutcome::Started(job.clone()));
         }
     }
-    if let Some(Job { id, branch, .. }) = pull_run::at_work(tx, &opened)? {
+    if let Some(Job { id, branch, .. }) = pull_run::active_run(tx, &opened)? {
         return match known {
-            Some(_) => Ok(Granted::Waiting),
+            Some(_) => Ok(GapFillOutcome::Waiting),
             None => Err(GapFillError::not_dispatched(format!(
                 "run {id} is at work on {branch}; comment again when it has ended"
             ))),
         };
     }
-    if let Some(until) = limit::until(tx, app, &mapping, now)? {
+    if let Some(until) = provider_limit::limited_until(tx, app, &mapping, now)? {
         if known.is_none() {
             let key = format!("asked-{}", now.as_millis());
-            findings::put_command(tx, &pull, &key, &by_workflow(asked, now))?;
+            pull_feedback::put_command(tx, &pull, &key, &by_workflow(asked, now))?;
         }
-        notice::tell_of_limit(tx, &pull, until, now)?;
-        return Ok(Granted::Waiting);
+        pull_wait_comments::post_limit_wait(tx, &pull, until, now)?;
+        return Ok(GapFillOutcome::Waiting);
     }
-    let wanted = PullRun {
+    let wanted = PullRunRequest {
         kind: JobKind::GapFill,
-        by: Actor::trigger(),
-        opened: &opened,
+        actor: Actor::trigger(),
+        last_job: &opened,
         mapping: &mapping,
-        named,
+        issue: named,
         instruction: asked.instruction.clone(),
         findings: None,
         image,
@@ -256,21 +256,21 @@ fn reserve(
     let Some(job) = pull_run::reserve(tx, app, wanted, now)? else {
         return Err(GapFillError::not_dispatched("its runner is not set up"));
     };
-    let state = CommandState::Started { job: job.clone() };
+    let state = CommentCommandState::Started { job: job.clone() };
     let (key, command) = known.unwrap_or_else(|| (format!("job-{job}"), by_workflow(asked, now)));
-    findings::put_command(tx, &pull, &key, &Command { state, ..command })?;
-    Ok(Granted::Started(job))
+    pull_feedback::put_command(tx, &pull, &key, &CommentCommand { state, ..command })?;
+    Ok(GapFillOutcome::Started(job))
 }
 
 /// A comment that only the repository's workflow has told of.
-fn by_workflow(asked: &Asked, now: Timestamp) -> Command {
-    Command {
-        comment: None,
-        by: None,
+fn by_workflow(asked: &GapFillRequest, now: Timestamp) -> CommentCommand {
+    CommentCommand {
+        comment_id: None,
+        author: None,
         instruction: asked.instruction.clone(),
-        asked_at: now,
-        by_workflow: true,
-        state: CommandState::Waiting,
+        requested_at: now,
+        reported_by_workflow: true,
+        state: CommentCommandState::Waiting,
     }
 }
 
@@ -278,18 +278,18 @@ fn by_workflow(asked: &Asked, now: Timestamp) -> Command {
 /// that its author may ask.
 fn told_by_webhook(
     tx: &WriteTx<'_>,
-    pull: &PullId,
-    asked: &Asked,
+    pull: &PullRequestId,
+    asked: &GapFillRequest,
     now: Timestamp,
-) -> StoreResult<Option<Keyed<Command>>> {
-    let mut known = findings::commands(tx, pull)?.into_iter();
+) -> StoreResult<Option<KeyedRow<CommentCommand>>> {
+    let mut known = pull_feedback::commands(tx, pull)?.into_iter();
     let meant = known.find(|(_, command)| {
-        !command.by_workflow && command.is_meant(asked.instruction.as_deref(), now)
+        !command.reported_by_workflow && command.is_same_request(asked.instruction.as_deref(), now)
     });
     Ok(meant.map(|(key, command)| {
-        let command = Command {
-            by_workflow: true,
-            by: None,
+        let command = CommentCommand {
+            reported_by_workflow: true,
+            author: None,
             ..command
         };
         (key, command)
@@ -298,17 +298,17 @@ fn told_by_webhook(
 
 /// The issue, the mapping that owns it, and the last job of ours on the pull request.
 fn permitted<'a>(
-    tx: &impl Rows,
-    owners: &'a [NamedIssue],
+    tx: &impl ReadableTx,
+    owners: &'a [IssueLookup],
     pull: u64,
-) -> Result<(&'a NamedIssue, Mapping, Job), GapFillError> {
+) -> Result<(&'a IssueLookup, Mapping, Job), GapFillError> {
     // Of several owners it is the one in whose repository we opened the pull request for the issue.
     let mut refused = GapFillError::NotFound;
     for named in owners {
         let Some(mapping) = mappings::get(tx, &named.team)? else {
             continue;
         };
-        let of_pull = jobs::of_pull(tx, &mapping.target(), pull)?;
+        let of_pull = jobs::of_pull(tx, &mapping.target_repo(), pull)?;
         let of_issue = |job: &Job| job.issue.id == named.issue.id;
         match of_pull.into_iter().rfind(of_issue) {
             Some(opened) if !mapping.paused => return Ok((named, mapping, opened)),
@@ -323,11 +323,11 @@ fn permitted<'a>(
 async fn started(app: &App, id: &JobId) -> Result<JobId, GapFillError> {
     let waiting = async {
         loop {
-            let mut settled = pin!(app.bells.settled.notified());
+            let mut settled = pin!(app.notifiers.effect_settled.notified());
             // From here on no bell is missed.
             settled.as_mut().enable();
             let job = app.store.read(|tx| jobs::get(tx, id))?;
-            if let Some(job) = job.filter(|job| job.state != JobState::Unknown) {
+            if let Some(job) = job.filter(|job| job.state != JobState::Reserved) {
                 return outcome(job);
             }
             settled.await;
@@ -343,7 +343,7 @@ fn outcome(job: Job) -> Result<JobId, GapFillError> {
         JobState::Failed { reason, .. } if job.dispatched_at.is_none() => {
             Err(GapFillError::NotDispatched {
                 detail: reason,
-                status: job.refused_with,
+                status: job.start_refusal_status,
             })
         }
         _ => Ok(job.id),

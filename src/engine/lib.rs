@@ -40,41 +40,41 @@
 pub mod app;
 pub mod budget;
 pub mod clock;
-mod closed;
-pub mod commit;
+mod closed_issues;
 pub mod config;
-pub mod context;
-pub mod deliver;
 pub mod dispatch;
 pub mod doctor;
-pub mod doorkeeping;
-pub mod errands;
 pub mod feedback;
 pub mod follow_up;
 pub mod gap_fill;
-pub mod heal;
-pub mod limit;
+pub mod github_token;
+pub mod job_events;
+pub mod maintenance;
 pub mod mapping_check;
-pub mod plain_token;
+pub mod outbox_admin;
+pub mod outbox_worker;
+pub mod planning_context;
 pub mod poll;
 pub mod probe;
+pub mod provider_limit;
 pub mod reap;
-pub mod report;
-pub mod session;
-pub mod sync;
+pub mod reconcile;
+pub mod run_monitor;
+pub mod run_reports;
+pub mod session_events;
 pub mod template_status;
-pub mod wake;
-pub mod watch;
+pub mod ticket_webhooks;
+pub mod workflow_sync;
 
-mod act;
-mod image;
-mod notice;
-mod own_pull;
+mod effects;
+mod periodic_task;
+mod pull_ownership;
 mod pull_run;
-mod task;
-mod waiting;
+mod pull_wait_comments;
+mod repo_image;
+mod ticket_wait_comments;
 
-pub use task::Stop;
+pub use periodic_task::ShutdownSignal;
 
 use std::time::Duration;
 
@@ -84,57 +84,57 @@ use crate::app::App;
 const DOORKEEPING: Duration = Duration::from_secs(10 * 60);
 
 /// Runs the engine until it is told to stop, then waits for what is in the middle of something.
-pub async fn run(app: App, stop: Stop) {
-    let polling = task::repeat(
+pub async fn run(app: App, stop: ShutdownSignal) {
+    let polling = periodic_task::run_periodic(
         "poll",
         app.config.poll_interval,
-        &app.bells.poll,
-        &app.pulse,
+        &app.notifiers.poll,
+        &app.heartbeats,
         stop.clone(),
-        || poll::once(&app),
+        || poll::run_once(&app),
     );
-    let watching = task::repeat(
+    let watching = periodic_task::run_periodic(
         "watch",
-        app.pace.watch,
-        &app.bells.watch,
-        &app.pulse,
+        app.timings.run_monitor_interval,
+        &app.notifiers.run_monitor,
+        &app.heartbeats,
         stop.clone(),
-        || watch::once(&app),
+        || run_monitor::run_once(&app),
     );
-    let reaping = task::repeat(
+    let reaping = periodic_task::run_periodic(
         "reap",
-        app.pace.reap,
-        &app.bells.reap,
-        &app.pulse,
+        app.timings.reap_interval,
+        &app.notifiers.reap,
+        &app.heartbeats,
         stop.clone(),
-        || reap::once(&app),
+        || reap::run_once(&app),
     );
-    let following_up = task::repeat(
+    let following_up = periodic_task::run_periodic(
         "follow-up",
-        app.pace.watch,
-        &app.bells.follow_up,
-        &app.pulse,
+        app.timings.run_monitor_interval,
+        &app.notifiers.follow_up,
+        &app.heartbeats,
         stop.clone(),
-        || follow_up::once(&app),
+        || follow_up::run_once(&app),
     );
-    let healing = task::repeat(
+    let healing = periodic_task::run_periodic(
         "heal",
-        app.pace.heal,
-        &app.bells.heal,
-        &app.pulse,
+        app.timings.reconcile_interval,
+        &app.notifiers.reconcile,
+        &app.heartbeats,
         stop.clone(),
-        || heal::once(&app),
+        || reconcile::run_once(&app),
     );
-    let doorkeeping = task::repeat(
+    let doorkeeping = periodic_task::run_periodic(
         "doorkeeping",
         DOORKEEPING,
-        &app.bells.door,
-        &app.pulse,
+        &app.notifiers.maintenance,
+        &app.heartbeats,
         stop.clone(),
-        || doorkeeping::once(&app),
+        || maintenance::run_once(&app),
     );
-    let delivering = deliver::run(app.clone(), stop.clone());
-    let waking = wake::run(&app, stop.clone());
+    let delivering = outbox_worker::run(app.clone(), stop.clone());
+    let waking = ticket_webhooks::run(&app, stop.clone());
     tokio::join!(
         polling,
         waking,

@@ -7,7 +7,7 @@ use futures_util::future::join;
 use crate::app::App;
 use domain::mapping::{Mapping, MappingWarning};
 use vendors::http::VendorError;
-use vendors::ticketing::Account;
+use vendors::ticketing::TicketingClient;
 
 /// Maximum time of each lookup. The answer to the write waits for it.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ async fn in_time(
 }
 
 async fn missing_team(app: &App, mapping: &Mapping) -> Result<Option<MappingWarning>, VendorError> {
-    let Some(Account::Linear(linear)) = app.account(mapping.system()) else {
+    let Some(TicketingClient::Linear(linear)) = app.account(mapping.system()) else {
         return Ok(None);
     };
     let key = mapping.team_key.as_str();
@@ -54,7 +54,7 @@ async fn missing_repository(
     let Some(github) = &app.github else {
         return Ok(None);
     };
-    let (repo, branch) = (mapping.target(), &mapping.default_branch);
+    let (repo, branch) = (mapping.target_repo(), &mapping.default_branch);
     match github.default_branch(&repo).await {
         Err(error) if error.is_not_found() => {
             return Ok(Some(MappingWarning {

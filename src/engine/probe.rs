@@ -10,14 +10,14 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use reqwest::Url;
 
-use crate::app::{App, Condition, Connection, Finding};
+use crate::app::{App, Connection, ProbeResult, ProbeStatus};
 use crate::config::is_loopback;
 use domain::issue::System;
 use domain::machine::HostKind;
 use domain::time::Timestamp;
-use vendors::chat::Chat;
+use vendors::chat::ChatWebhook;
 use vendors::http::{Client, Method, Quota, Request, VendorError, now_millis};
-use vendors::session_hosts::SessionError;
+use vendors::session_hosts::SessionHostError;
 
 /// How long may one take to answer?
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -30,8 +30,8 @@ const WITHOUT_CALLBACKS: &str = "Runs cannot report. CI implementation runs are 
 
 /// In the order in which an operator sets them up.
 const ALL: [Connection; 9] = [
-    Connection::TicketingA,
-    Connection::TicketingB,
+    Connection::Linear,
+    Connection::Jira,
     Connection::RepoHost,
     Connection::RunnerCallback,
     Connection::GapFillTrigger,
@@ -43,26 +43,26 @@ const ALL: [Connection; 9] = [
 
 /// A connection and how it is.
 #[derive(Debug, Clone)]
-pub struct Check {
+pub struct ConnectionStatus {
     pub connection: Connection,
-    pub finding: Finding,
+    pub result: ProbeResult,
 }
 
 /// What a vendor still lets us ask.
 #[derive(Debug, Clone)]
-pub struct Allowance {
+pub struct VendorQuota {
     /// The vendor, and which of its accounts where it keeps several.
     pub account: String,
     pub quota: Quota,
 }
 
 /// How every connection is.
-pub async fn checks(app: &App) -> Vec<Check> {
+pub async fn probe_all(app: &App) -> Vec<ConnectionStatus> {
     join_all(ALL.map(|connection| check(app, connection))).await
 }
 
 /// Every allowance that a vendor has told of.
-pub fn allowances(app: &App) -> Vec<Allowance> {
+pub fn quotas(app: &App) -> Vec<VendorQuota> {
     let ticketing = app
         .ticketing
         .iter()
@@ -71,7 +71,7 @@ pub fn allowances(app: &App) -> Vec<Allowance> {
     ticketing
         .chain(github.map(|quota| ("github", quota)))
         .filter(|(_, quota)| quota.remaining.is_some() || quota.limited_until.is_some())
-        .map(|(vendor, quota)| Allowance {
+        .map(|(vendor, quota)| VendorQuota {
             account: format!("{vendor} {}", quota.account).trim_end().to_owned(),
             quota,
         })
@@ -80,48 +80,51 @@ pub fn allowances(app: &App) -> Vec<Allowance> {
 
 /// What can be said of a connection at once, or what it takes.
 enum Look {
-    Known(Finding),
+    Known(ProbeResult),
     Ask {
         quota: Quota,
-        probe: BoxFuture<'static, Finding>,
+        probe: BoxFuture<'static, ProbeResult>,
     },
 }
 
 impl Look {
     fn off(detail: impl Into<String>) -> Self {
-        Look::Known(Finding::new(Condition::Off, detail))
+        Look::Known(ProbeResult::new(ProbeStatus::Off, detail))
     }
 }
 
-async fn check(app: &App, connection: Connection) -> Check {
+async fn check(app: &App, connection: Connection) -> ConnectionStatus {
     let finding = match look(app, connection) {
         Look::Known(finding) => finding,
         Look::Ask { quota, probe } => match limit(&quota) {
             Some(limited) => limited,
             None => {
                 let probe = in_time(probe);
-                app.probes.finding(connection, app.now(), probe).await
+                app.probe_cache
+                    .get_or_probe(connection, app.now(), probe)
+                    .await
             }
         },
     };
-    let finding = Finding {
+    let finding = ProbeResult {
         detail: app.redactor.redact(&finding.detail),
         ..finding
     };
-    Check {
+    ConnectionStatus {
         connection,
-        finding,
+        result: finding,
     }
 }
 
-async fn in_time(probe: BoxFuture<'static, Finding>) -> Finding {
-    let late = |_| Finding::unanswered(format!("no answer within {} seconds", DEADLINE.as_secs()));
+async fn in_time(probe: BoxFuture<'static, ProbeResult>) -> ProbeResult {
+    let late =
+        |_| ProbeResult::unanswered(format!("no answer within {} seconds", DEADLINE.as_secs()));
     tokio::time::timeout(DEADLINE, probe)
         .await
         .unwrap_or_else(late)
 }
 
-fn limit(quota: &Quota) -> Option<Finding> {
+fn limit(quota: &Quota) -> Option<ProbeResult> {
     let until = quota
         .limited_until
         .filter(|_| quota.is_limited(now_millis()))?;
@@ -133,20 +136,20 @@ fn limit(quota: &Quota) -> Option<Finding> {
     let detail = format!(
         "Rate limited: no requests{whose} before {until}. What is owed is kept and done then."
     );
-    Some(Finding::new(Condition::Limited, detail))
+    Some(ProbeResult::new(ProbeStatus::Limited, detail))
 }
 
 fn look(app: &App, connection: Connection) -> Look {
     let config = &app.config;
     match connection {
-        Connection::TicketingA => ticketing(
+        Connection::Linear => ticketing(
             app,
-            System::A,
+            System::Linear,
             "Set LINEAR_API_KEY, or LINEAR_CLIENT_ID and LINEAR_CLIENT_SECRET.",
         ),
-        Connection::TicketingB => ticketing(
+        Connection::Jira => ticketing(
             app,
-            System::B,
+            System::Jira,
             "Set JIRA_SITE_URL, JIRA_EMAIL and JIRA_API_TOKEN.",
         ),
         Connection::RepoHost => repo_host(app),
@@ -199,7 +202,7 @@ fn repo_host(app: &App) -> Look {
 
 /// A host that lists our machines can also make them, as far as anybody can tell without making one.
 fn machines(app: &App, host: HostKind, how: &str) -> Look {
-    if !app.sessions.has(host) {
+    if !app.sessions.has_host(host) {
         return Look::off(how);
     }
     let sessions = app.sessions.clone();
@@ -208,10 +211,10 @@ fn machines(app: &App, host: HostKind, how: &str) -> Look {
             Ok(machines) => {
                 let count = machines.len();
                 let detail = format!("The host answers; machines of ours there: {count}.");
-                Finding::new(Condition::Ok, detail)
+                ProbeResult::new(ProbeStatus::Ok, detail)
             }
-            Err(SessionError::Vendor(error)) => told(Err(error)),
-            Err(error) => Finding::new(Condition::Error, error.to_string()),
+            Err(SessionHostError::Vendor(error)) => told(Err(error)),
+            Err(error) => ProbeResult::new(ProbeStatus::Error, error.to_string()),
         }
     };
     Look::Ask {
@@ -220,31 +223,38 @@ fn machines(app: &App, host: HostKind, how: &str) -> Look {
     }
 }
 
-fn told(answer: Result<String, VendorError>) -> Finding {
+fn told(answer: Result<String, VendorError>) -> ProbeResult {
     match answer {
-        Ok(words) => Finding::new(Condition::Ok, words),
-        Err(error) if error.is_limited() => Finding::new(Condition::Limited, error.to_string()),
-        Err(error) if error.is_permanent() => Finding::new(Condition::Error, error.to_string()),
-        Err(error) => Finding::unanswered(error.to_string()),
+        Ok(words) => ProbeResult::new(ProbeStatus::Ok, words),
+        Err(error) if error.is_rate_limited() => {
+            ProbeResult::new(ProbeStatus::Limited, error.to_string())
+        }
+        Err(error) if error.is_permanent() => {
+            ProbeResult::new(ProbeStatus::Error, error.to_string())
+        }
+        Err(error) => ProbeResult::unanswered(error.to_string()),
     }
 }
 
 fn secret(is_set: bool, variable: &str, without: &str) -> Look {
     if is_set {
-        Look::Known(Finding::new(Condition::Ok, format!("{variable} is set.")))
+        Look::Known(ProbeResult::new(
+            ProbeStatus::Ok,
+            format!("{variable} is set."),
+        ))
     } else {
         Look::off(format!("Without {variable}, {without}."))
     }
 }
 
 /// No message is posted to find out: people would read it.
-fn notifications(chat: Option<&Chat>) -> Look {
+fn notifications(chat: Option<&ChatWebhook>) -> Look {
     let Some(chat) = chat else {
         return Look::off("Set NOTIFY_WEBHOOK_URL to have dispatches and ends told in a chat.");
     };
     let configured = || {
-        Finding::new(
-            Condition::Ok,
+        ProbeResult::new(
+            ProbeStatus::Ok,
             "NOTIFY_WEBHOOK_URL is set; nothing is posted to try it.",
         )
     };
@@ -265,8 +275,8 @@ fn runner_callback(app: &App) -> Look {
     .collect();
     match &config.callback_base_url {
         Some(base) if missing.is_empty() => Look::Ask {
-            quota: app.callback.quota(),
-            probe: own_address(app.callback.clone(), base.clone()).boxed(),
+            quota: app.callback_client.quota(),
+            probe: own_address(app.callback_client.clone(), base.clone()).boxed(),
         },
         _ => Look::off(format!(
             "{WITHOUT_CALLBACKS} Set {}.",
@@ -278,15 +288,15 @@ fn runner_callback(app: &App) -> Look {
 /// Asks ourselves at the address that runs are given, in the way that runs ask: a report without a
 /// token, which nobody else refuses in these words. A look at the front page would miss a proxy
 /// that lets through only that, and one that sends reports elsewhere.
-async fn own_address(client: Client, base: String) -> Finding {
+async fn own_address(client: Client, base: String) -> ProbeResult {
     let url = format!("{base}/runner/progress");
     let request = Request::new("asking for ourselves", Method::POST, url)
         .json(&serde_json::json!({}))
-        .accept(401);
-    let wrong = |detail| Finding::new(Condition::Error, detail);
+        .accept_status(401);
+    let wrong = |detail| ProbeResult::new(ProbeStatus::Error, detail);
     match client.send(&request).await {
-        Ok(answer) if answer.text().contains("missing_bearer") => Finding::new(
-            Condition::Ok,
+        Ok(answer) if answer.text().contains("missing_bearer") => ProbeResult::new(
+            ProbeStatus::Ok,
             format!("This service answers at {base}{}", reach(&base)),
         ),
         Ok(answer) => wrong(stranger(&base, answer.status())),
@@ -296,7 +306,7 @@ async fn own_address(client: Client, base: String) -> Finding {
                  RUNNER_CALLBACK_BASE_URL to the address where it ends."
             )),
             Some(status) => wrong(stranger(&base, status)),
-            None if error.is_limited() => told(Err(error)),
+            None if error.is_rate_limited() => told(Err(error)),
             None => wrong(format!(
                 "{error}. From here {base} cannot be reached. Behind NAT or a firewall that may be \
                  so for this machine alone; if runs do not report either, correct \
@@ -333,7 +343,7 @@ fn reach(base: &str) -> &'static str {
 mod tests {
     use super::*;
     use serde_json::json;
-    use test_support::{Reply, TestServer};
+    use test_support::{StubReply, TestServer};
     use vendors::http::{Client, Redactor};
 
     #[test]
@@ -357,11 +367,11 @@ mod tests {
         }
     }
 
-    async fn asked(status: u16, error: &'static str) -> Finding {
+    async fn asked(status: u16, error: &'static str) -> ProbeResult {
         let server = TestServer::start(move |asked, _| {
             let line = (asked.method.as_str(), asked.path.as_str());
             assert_eq!(line, ("POST", "/runner/progress"));
-            Reply::json(status, &json!({ "error": error }))
+            StubReply::json(status, &json!({ "error": error }))
                 .header("location", "https://elsewhere.test/")
         })
         .await;
@@ -375,7 +385,7 @@ mod tests {
     #[tokio::test]
     async fn only_our_own_refusal_proves_that_runs_reach_us() {
         let ours = asked(401, "missing_bearer").await;
-        assert_eq!(ours.condition, Condition::Ok);
+        assert_eq!(ours.status, ProbeStatus::Ok);
         for (status, words) in [
             (401, "(401) by something"),
             (200, "(200) by something"),
@@ -383,7 +393,7 @@ mod tests {
             (301, "answers 301 and leads elsewhere"),
         ] {
             let found = asked(status, "sign in").await;
-            assert_eq!(found.condition, Condition::Error);
+            assert_eq!(found.status, ProbeStatus::Error);
             assert!(found.detail.contains(words), "{found:?}");
         }
         test_support::install_tls();
@@ -392,7 +402,7 @@ mod tests {
             "http://127.0.0.1:1".into(),
         )
         .await;
-        assert_eq!(nobody.condition, Condition::Error);
+        assert_eq!(nobody.status, ProbeStatus::Error);
         assert!(
             nobody.detail.contains("cannot be reached. Behind NAT"),
             "{nobody:?}"

@@ -2,35 +2,35 @@
 
 use crate::app::App;
 use domain::audit::Actor;
-use domain::effect::RunBrief;
+use domain::effect::RunSpec;
 use domain::ids::JobId;
-use domain::image::Asked;
-use domain::issue::{NamedIssue, Related};
+use domain::issue::{IssueLookup, RelatedIssues};
 use domain::job::{Job, JobKind};
 use domain::mapping::Mapping;
+use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
-use store::{Rows, StoreResult, WriteTx, contexts, jobs};
+use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
 
-use super::dispatch::{self, Place};
+use super::dispatch::{self, RunnerAssignment};
 
 /// What is to be done, and on what.
-pub(super) struct PullRun<'a> {
+pub(super) struct PullRunRequest<'a> {
     pub kind: JobKind,
     /// Who asked for it.
-    pub by: Actor,
+    pub actor: Actor,
     /// The last job of the pull request.
-    pub opened: &'a Job,
+    pub last_job: &'a Job,
     pub mapping: &'a Mapping,
     /// The ticket as it stands now.
-    pub named: &'a NamedIssue,
+    pub issue: &'a IssueLookup,
     pub instruction: Option<String>,
     pub findings: Option<String>,
     /// The image that the repository asks for.
-    pub image: Asked,
+    pub image: RequestedImage,
 }
 
 /// The run that is at work on the branch of a job, if there is one.
-pub(super) fn at_work(tx: &impl Rows, opened: &Job) -> StoreResult<Option<Job>> {
+pub(super) fn active_run(tx: &impl ReadableTx, opened: &Job) -> StoreResult<Option<Job>> {
     let on_branch = |job: &Job| job.repo == opened.repo && job.branch == opened.branch;
     Ok(jobs::active(tx)?.into_iter().find(on_branch))
 }
@@ -39,42 +39,42 @@ pub(super) fn at_work(tx: &impl Rows, opened: &Job) -> StoreResult<Option<Job>> 
 pub(super) fn reserve(
     tx: &WriteTx<'_>,
     app: &App,
-    wanted: PullRun<'_>,
+    wanted: PullRunRequest<'_>,
     now: Timestamp,
 ) -> StoreResult<Option<JobId>> {
-    let PullRun {
+    let PullRunRequest {
         kind,
-        by,
-        opened,
+        actor: by,
+        last_job: opened,
         mapping,
-        named,
+        issue: named,
         instruction,
         findings,
         image,
     } = wanted;
-    let Some(place) = Place::of(app, tx, mapping, image)? else {
+    let Some(place) = RunnerAssignment::resolve(app, tx, mapping, image)? else {
         return Ok(None);
     };
-    let image_unread = place.image_unread;
+    let image_unread = place.is_image_unresolved;
     let issue = &named.issue;
-    let earlier = dispatch::of_issue(tx, &issue.id)?;
+    let earlier = dispatch::non_shadow_jobs(tx, &issue.id)?;
     let job = Job {
         branch: opened.branch.clone(),
         pull: opened.pull.clone(),
         ..dispatch::new_job(&app.config, mapping, place, kind, issue, &earlier, now)
     };
     // Siblings take requests of their own to read; those that the first run was told of will do.
-    let related = Related {
-        siblings: contexts::get(tx, &issue.id)?.related.siblings,
+    let related = RelatedIssues {
+        siblings: issue_contexts::get(tx, &issue.id)?.related.siblings,
         ..named.related.clone()
     };
-    let brief = RunBrief {
+    let brief = RunSpec {
         pr_number: opened.pull.as_ref().map(|pull| pull.number),
         instruction,
         findings,
-        image_unread,
+        image_lookup_failed: image_unread,
         ..dispatch::brief(mapping, &job, &named.description, &related)
     };
-    dispatch::start(tx, &by, &job, brief, now)?;
+    dispatch::enqueue_start(tx, &by, &job, brief, now)?;
     Ok(Some(job.id))
 }

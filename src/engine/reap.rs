@@ -19,26 +19,26 @@ use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::issue::IssueRef;
 use domain::job::{Job, RunHandle};
 use domain::machine::{HostKind, Machine, MachineRef};
-use domain::reaping::{self, Badge, IssueEnd, Rule};
+use domain::reaper::{self, IssueStatus, ReapOutcome, ReaperRule};
 use domain::stage::Stage;
 use domain::time::Timestamp;
-use domain::transition::Event;
-use store::outbox::Errand;
-use store::reaper::{self, Action};
-use store::{Rows, StoreResult, WriteTx, audit, dedup, jobs, outbox};
-use vendors::session_hosts::SessionError;
+use domain::transition::JobEvent;
+use store::outbox::OutboxEntry;
+use store::reaper_log::{self, ReaperAction};
+use store::{ReadableTx, StoreResult, WriteTx, audit, dedup, jobs, outbox};
+use vendors::session_hosts::SessionHostError;
 
-use super::commit::{self, Policy};
+use super::job_events::{self, BreakerPolicy};
 
 /// What one sweep saw.
 struct Sweep {
     machines: Vec<Machine>,
     /// The host that did not list its machines, and why.
-    failure: Option<(HostKind, SessionError)>,
+    failure: Option<(HostKind, SessionHostError)>,
 }
 
 /// Looks once at every machine of ours.
-pub async fn once(app: &App) -> StoreResult<()> {
+pub async fn run_once(app: &App) -> StoreResult<()> {
     let Sweep { machines, failure } = look(app).await;
     let now = app.now();
     let (machines, lanes) = app.store.read(|tx| {
@@ -46,7 +46,7 @@ pub async fn once(app: &App) -> StoreResult<()> {
         let machines = machines.into_iter().map(with_job);
         Ok((
             machines.collect::<StoreResult<Vec<_>>>()?,
-            outbox::lanes(tx)?,
+            outbox::queue_keys(tx)?,
         ))
     })?;
     let known = machines.iter().filter_map(|(job, _)| job.as_ref());
@@ -56,15 +56,15 @@ pub async fn once(app: &App) -> StoreResult<()> {
             .as_ref()
             .is_some_and(|job| closed.contains(&job.issue.id));
         let issue = if is_closed {
-            IssueEnd::Closed
+            IssueStatus::Closed
         } else {
-            IssueEnd::Open
+            IssueStatus::Open
         };
-        let rule = reaping::rule(machine, job.as_ref(), issue, now)?;
-        let is_owed = lanes.contains(&destruction(machine, None).lane());
+        let rule = reaper::matching_rule(machine, job.as_ref(), issue, now)?;
+        let is_owed = lanes.contains(&destruction(machine, None).queue_key());
         (!is_owed).then(|| (machine.clone(), rule))
     });
-    let doomed: Vec<(Machine, Rule)> = doomed.collect();
+    let doomed: Vec<(Machine, ReaperRule)> = doomed.collect();
     let there: HashSet<String> = machines
         .into_iter()
         .map(|(_, machine)| machine.id)
@@ -73,7 +73,7 @@ pub async fn once(app: &App) -> StoreResult<()> {
         forget(app, &there).await?;
     }
     settle(app, doomed, now).await?;
-    app.pulse.sweep_ended(app.now());
+    app.heartbeats.record_sweep(app.now());
     Ok(())
 }
 
@@ -86,7 +86,7 @@ async fn look(app: &App) -> Sweep {
         match listed {
             Ok(machines) => {
                 let made = machines.iter().map(|machine| machine.created_at);
-                app.metrics.swept(host, made);
+                app.metrics.set_host_machines(host, made);
                 sweep.machines.extend(machines);
             }
             Err(error) => {
@@ -99,8 +99,8 @@ async fn look(app: &App) -> Sweep {
 }
 
 /// The job that a machine is for. A job whose run is elsewhere does not need this one.
-fn job_in(tx: &impl Rows, machine: &Machine) -> StoreResult<Option<Job>> {
-    let job = jobs::get(tx, &machine.stamps.job)?;
+fn job_in(tx: &impl ReadableTx, machine: &Machine) -> StoreResult<Option<Job>> {
+    let job = jobs::get(tx, &machine.labels.job)?;
     Ok(job.filter(|job| is_for(job, machine)))
 }
 
@@ -113,7 +113,7 @@ fn is_for(job: &Job, machine: &Machine) -> bool {
 /// Which of the jobs' issues are closed. An issue that the last poll showed is open; of the others
 /// only their system knows.
 async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<IssueId> {
-    let sightings = app.sightings.all();
+    let sightings = app.poll_snapshots.all();
     let flagged: HashSet<&IssueId> = sightings
         .values()
         .flat_map(|sighting| sighting.issues.iter())
@@ -134,7 +134,7 @@ async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<I
         if asked.is_empty() {
             continue;
         }
-        match account.closed(&asked).await {
+        match account.closed_issues(&asked).await {
             Ok(found) => closed.extend(found),
             Err(error) => {
                 tracing::warn!(account = account.name(), %error, "The states of issues with a machine could not be read.");
@@ -145,16 +145,16 @@ async fn closed<'a>(app: &App, jobs: impl Iterator<Item = &'a Job>) -> HashSet<I
 }
 
 /// Notes what is to go and owes it; in a dry run it is only noted.
-async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> StoreResult<()> {
+async fn settle(app: &App, doomed: Vec<(Machine, ReaperRule)>, now: Timestamp) -> StoreResult<()> {
     let badge = match app.config.reaper.dry_run {
-        true => Badge::DryRun,
-        false => Badge::Destroyed,
+        true => ReapOutcome::DryRun,
+        false => ReapOutcome::Destroyed,
     };
     let doomed = app.store.read(|tx| {
         let mut news = Vec::new();
         for (machine, rule) in doomed {
-            let is_noted = reaper::is_noted(tx, &machine.id, rule, badge)?;
-            if badge == Badge::Destroyed || !is_noted {
+            let is_noted = reaper_log::is_recorded(tx, &machine.id, rule, badge)?;
+            if badge == ReapOutcome::Destroyed || !is_noted {
                 news.push((machine, rule));
             }
         }
@@ -164,26 +164,26 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
         return Ok(());
     }
     let (policy, threshold) = (
-        Policy::of(&app.config),
+        BreakerPolicy::from_config(&app.config),
         app.config.reaper.alert_threshold.unwrap_or(u32::MAX),
     );
     for (machine, rule) in &doomed {
-        tracing::info!(machine_id = machine.id, job_id = %machine.stamps.job, issue = machine.stamps.issue.as_ref().map(IssueKey::as_str), team = machine.stamps.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = badge == Badge::DryRun, "A machine is to be destroyed.");
+        tracing::info!(machine_id = machine.id, job_id = %machine.labels.job, issue = machine.labels.issue.as_ref().map(IssueKey::as_str), team = machine.labels.team.as_ref().map(TeamKey::as_str), rule = rule.as_str(), dry_run = badge == ReapOutcome::DryRun, "A machine is to be destroyed.");
     }
-    let rules: Vec<Rule> = doomed.iter().map(|(_, rule)| *rule).collect();
+    let rules: Vec<ReaperRule> = doomed.iter().map(|(_, rule)| *rule).collect();
     let write = app.store.write(move |tx| {
-        let mut counts: BTreeMap<Rule, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<ReaperRule, usize> = BTreeMap::new();
         for (machine, rule) in &doomed {
-            reaper::note(tx, &action(machine, *rule, badge, now))?;
-            if badge == Badge::Destroyed {
-                take_down(tx, policy, machine, event(*rule), now)?;
-                let deed = Actor::service().did(Did::MachineDestroyed, machine.reference());
+            reaper_log::record(tx, &action(machine, *rule, badge, now))?;
+            if badge == ReapOutcome::Destroyed {
+                enqueue_destroy(tx, policy, machine, event(*rule), now)?;
+                let deed = Actor::service().audit_event(Did::MachineDestroyed, machine.reference());
                 let told = told(
                     rule.as_str(),
-                    &machine.stamps.job,
-                    machine.stamps.issue.as_ref(),
+                    &machine.labels.job,
+                    machine.labels.issue.as_ref(),
                 );
-                audit::append(tx, &deed.told(told), now)?;
+                audit::append(tx, &deed.with_detail(told), now)?;
                 *counts.entry(*rule).or_default() += 1;
             }
         }
@@ -194,8 +194,10 @@ async fn settle(app: &App, doomed: Vec<(Machine, Rule)>, now: Timestamp) -> Stor
         Ok(())
     });
     write.await?;
-    if badge == Badge::Destroyed {
-        rules.iter().for_each(|rule| app.metrics.destroyed(*rule));
+    if badge == ReapOutcome::Destroyed {
+        rules
+            .iter()
+            .for_each(|rule| app.metrics.count_destroyed(*rule));
     }
     Ok(())
 }
@@ -206,40 +208,42 @@ fn told(why: &str, job: &JobId, issue: Option<&IssueKey>) -> String {
     format!("{why}, run {job} of {issue}")
 }
 
-fn action(machine: &Machine, rule: Rule, badge: Badge, now: Timestamp) -> Action {
-    Action {
+fn action(machine: &Machine, rule: ReaperRule, badge: ReapOutcome, now: Timestamp) -> ReaperAction {
+    ReaperAction {
         at: now,
         rule,
         machine_id: machine.id.clone(),
-        tenant: machine.stamps.team.clone(),
-        issue: machine.stamps.issue.clone(),
+        tenant: machine.labels.team.clone(),
+        issue: machine.labels.issue.clone(),
         age_seconds: now.since(machine.created_at).as_secs(),
-        badge,
+        outcome: badge,
     }
 }
 
-fn event(rule: Rule) -> Event {
+fn event(rule: ReaperRule) -> JobEvent {
     match rule {
-        Rule::IssueTerminal => Event::IssueClosed,
-        Rule::Orphan | Rule::StaleTerminalJob | Rule::MaxAgeExceeded => Event::Destroyed {
-            by: format!("the reaper ({})", rule.as_str()),
-        },
+        ReaperRule::IssueTerminal => JobEvent::IssueClosed,
+        ReaperRule::Orphan | ReaperRule::StaleTerminalJob | ReaperRule::MaxAgeExceeded => {
+            JobEvent::Cancelled {
+                by: format!("the reaper ({})", rule.as_str()),
+            }
+        }
     }
 }
 
 /// Owes the end of a machine, in the commit that tells its job; the job's own end takes down the
 /// machine that it knows. (spec: *Other state rules* 2)
-pub fn take_down(
+pub fn enqueue_destroy(
     tx: &WriteTx<'_>,
-    policy: Policy,
+    policy: BreakerPolicy,
     machine: &Machine,
-    event: Event,
+    event: JobEvent,
     now: Timestamp,
 ) -> StoreResult<()> {
     let job = job_in(tx, machine)?;
     let mut is_owed = false;
     if let Some(job) = job.as_ref().filter(|job| job.is_active()) {
-        commit::happen(tx, policy, &job.id, event, now)?;
+        job_events::apply(tx, policy, &job.id, event, now)?;
         is_owed = job.run.is_some();
     }
     if job.is_none() {
@@ -253,19 +257,19 @@ pub fn take_down(
 
 /// What came of an operator's wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    Down,
+pub enum DestroyOutcome {
+    Destroyed,
     /// What its host said; it is tried again.
-    NotYet(String),
+    Retrying(String),
     /// Why a host that may have the machine gave no answer.
     Unanswered(HostKind, String),
 }
 
-impl Taken {
-    fn failed((host, error): (HostKind, SessionError)) -> Self {
+impl DestroyOutcome {
+    fn failed((host, error): (HostKind, SessionHostError)) -> Self {
         match error.is_unanswered() {
-            true => Taken::Unanswered(host, error.to_string()),
-            false => Taken::NotYet(error.to_string()),
+            true => DestroyOutcome::Unanswered(host, error.to_string()),
+            false => DestroyOutcome::Retrying(error.to_string()),
         }
     }
 }
@@ -280,44 +284,44 @@ pub async fn destroy_session(
     by: Actor,
     id: &str,
     patience: Duration,
-) -> StoreResult<Taken> {
+) -> StoreResult<DestroyOutcome> {
     let of_job = app.store.read(|tx| {
         let active = jobs::active(tx)?.into_iter();
         let mut in_machines =
             active.filter_map(|job| machine_of(&job).map(|machine| (job, machine)));
         Ok(in_machines.find(|(_, machine)| machine.id == id))
     })?;
-    let (policy, now) = (Policy::of(&app.config), app.now());
+    let (policy, now) = (BreakerPolicy::from_config(&app.config), app.now());
     let owed_before = app.store.read(outbox::last_seq)?;
-    let event = Event::Destroyed {
+    let event = JobEvent::Cancelled {
         by: "an operator".to_owned(),
     };
     if let Some((job, machine)) = of_job {
-        let deed = by.did(Did::SessionDestroyed, id);
-        let deed = deed.told(told("asked for", &job.id, Some(&job.issue.key)));
+        let deed = by.audit_event(Did::SessionDestroyed, id);
+        let deed = deed.with_detail(told("asked for", &job.id, Some(&job.issue.key)));
         let told = app.store.write(move |tx| {
             audit::append(tx, &deed, now)?;
-            commit::happen(tx, policy, &job.id, event.clone(), now)
+            job_events::apply(tx, policy, &job.id, event.clone(), now)
         });
-        commit::tell(&told.await?, now);
+        job_events::log_job_end(&told.await?, now);
         return Ok(waited(app, &machine, owed_before, patience).await);
     }
     let Sweep {
         machines, failure, ..
     } = look(app).await;
     let Some(machine) = machines.into_iter().find(|machine| machine.id == id) else {
-        return Ok(failure.map_or(Taken::Down, Taken::failed));
+        return Ok(failure.map_or(DestroyOutcome::Destroyed, DestroyOutcome::failed));
     };
     let known = machine.reference();
-    let deed = by.did(Did::SessionDestroyed, id);
-    let deed = deed.told(told(
+    let deed = by.audit_event(Did::SessionDestroyed, id);
+    let deed = deed.with_detail(told(
         "asked for",
-        &machine.stamps.job,
-        machine.stamps.issue.as_ref(),
+        &machine.labels.job,
+        machine.labels.issue.as_ref(),
     ));
     let owed = app.store.write(move |tx| {
         audit::append(tx, &deed, now)?;
-        take_down(tx, policy, &machine, event.clone(), now)
+        enqueue_destroy(tx, policy, &machine, event.clone(), now)
     });
     owed.await?;
     Ok(waited(app, &known, owed_before, patience).await)
@@ -329,32 +333,32 @@ fn machine_of(job: &Job) -> Option<MachineRef> {
 
 /// Waits until the end of a machine that is owed since is done, or its host has refused it. Longer
 /// than that it goes on by itself.
-async fn waited(app: &App, machine: &MachineRef, since: u64, patience: Duration) -> Taken {
+async fn waited(app: &App, machine: &MachineRef, since: u64, patience: Duration) -> DestroyOutcome {
     let waiting = async {
         loop {
-            let mut settled = pin!(app.bells.settled.notified());
+            let mut settled = pin!(app.notifiers.effect_settled.notified());
             // From here on no bell is missed.
             settled.as_mut().enable();
             let pending = app.store.read(outbox::pending).unwrap_or_default();
             let is_owed =
-                |errand: &Errand| errand.seq > since && is_end_of(&errand.effect, machine);
+                |errand: &OutboxEntry| errand.seq > since && is_end_of(&errand.effect, machine);
             let owed = pending.into_iter().find(is_owed);
             match owed.map(|errand| errand.last_error) {
-                None => return Taken::Down,
+                None => return DestroyOutcome::Destroyed,
                 Some(Some(error)) => return why_not_yet(app, machine.host, error).await,
                 Some(None) => settled.await,
             }
         }
     };
     let waited = timeout(patience, waiting).await;
-    waited.unwrap_or(Taken::Down)
+    waited.unwrap_or(DestroyOutcome::Destroyed)
 }
 
 /// The outbox keeps what the host said, and not whether it said anything.
-async fn why_not_yet(app: &App, host: HostKind, error: String) -> Taken {
+async fn why_not_yet(app: &App, host: HostKind, error: String) -> DestroyOutcome {
     match app.sessions.list(host).await {
-        Err(silent) if silent.is_unanswered() => Taken::Unanswered(host, error),
-        _ => Taken::NotYet(error),
+        Err(silent) if silent.is_unanswered() => DestroyOutcome::Unanswered(host, error),
+        _ => DestroyOutcome::Retrying(error),
     }
 }
 
@@ -373,7 +377,7 @@ fn destruction(machine: &Machine, job: Option<&Job>) -> Effect {
 
 /// An issue that waits for a machine without a job waits for nothing.
 fn free_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResult<()> {
-    let Some(key) = &machine.stamps.issue else {
+    let Some(key) = &machine.labels.issue else {
         return Ok(());
     };
     let mut entries = dedup::all(tx)?.into_iter();
@@ -387,7 +391,7 @@ fn free_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResul
         return Ok(());
     }
     dedup::remove(tx, &entry.issue.id)?;
-    let freed = Effect::MoveMarker {
+    let freed = Effect::SetMarker {
         issue: entry.issue,
         stage: Stage::Triggered,
     };
@@ -396,14 +400,14 @@ fn free_issue(tx: &WriteTx<'_>, machine: &Machine, now: Timestamp) -> StoreResul
 
 /// What was noted about machines that are no more is forgotten.
 async fn forget(app: &App, there: &HashSet<String>) -> StoreResult<()> {
-    let mut gone = app.store.read(reaper::noted)?;
+    let mut gone = app.store.read(reaper_log::recorded_machines)?;
     gone.retain(|machine| !there.contains(machine));
     if gone.is_empty() {
         return Ok(());
     }
     let write = app.store.write(move |tx| {
         gone.iter()
-            .try_for_each(|machine| reaper::forget(tx, machine))
+            .try_for_each(|machine| reaper_log::remove_machine(tx, machine))
     });
     write.await
 }

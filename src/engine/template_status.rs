@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::app::App;
 use domain::ids::Repo;
 use domain::mapping::Mapping;
-use domain::templates::{self, FileStatus, Upkeep, WORKFLOWS};
+use domain::templates::{self, SyncPolicy, TemplateFileStatus, WORKFLOWS_DIR};
 use store::{StoreResult, mappings};
 use vendors::http::VendorError;
 
-use super::sync::{no_branch, sharing};
+use super::workflow_sync::{mappings_of_repo, missing_branch_message};
 
 /// How many repositories are asked at once?
 const AT_ONCE: usize = 8;
@@ -28,12 +28,12 @@ const ALL: Duration = Duration::from_secs(30);
 
 /// How the files of a project's repository are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectStatus {
+pub struct ProjectTemplateStatus {
     pub mapping: Mapping,
-    pub planning: FileStatus,
-    pub implementation: FileStatus,
+    pub planning: TemplateFileStatus,
+    pub implementation: TemplateFileStatus,
     /// The workflows that the project needs, by path.
-    pub files: Vec<(String, FileStatus)>,
+    pub files: Vec<(String, TemplateFileStatus)>,
     /// Why they could not be looked at.
     pub error: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct ProjectStatus {
 type Found = Result<BTreeMap<String, String>, String>;
 
 /// How the files of every project's repository are, in the order of their keys.
-pub async fn all(app: &App) -> StoreResult<Vec<ProjectStatus>> {
+pub async fn all(app: &App) -> StoreResult<Vec<ProjectTemplateStatus>> {
     let all = app.store.read(mappings::all)?;
     let places: BTreeMap<(Repo, String), ()> =
         all.iter().map(|mapping| (place(mapping), ())).collect();
@@ -65,7 +65,7 @@ pub async fn all(app: &App) -> StoreResult<Vec<ProjectStatus>> {
 }
 
 fn place(mapping: &Mapping) -> (Repo, String) {
-    (mapping.target(), mapping.default_branch.clone())
+    (mapping.target_repo(), mapping.default_branch.clone())
 }
 
 async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
@@ -73,40 +73,44 @@ async fn workflows(app: &App, repo: &Repo, branch: &str) -> Found {
         return Err("the repository host is not configured".to_owned());
     };
     let told = |error: VendorError| error.to_string();
-    if let Some(entries) = github.folder(repo, WORKFLOWS, branch).await.map_err(told)? {
+    if let Some(entries) = github
+        .folder(repo, WORKFLOWS_DIR, branch)
+        .await
+        .map_err(told)?
+    {
         let entries = entries.into_iter();
         return Ok(entries.map(|entry| (entry.path, entry.sha)).collect());
     }
     // No folder, no branch and no repository are the same answer.
     match github.branch_sha(repo, branch).await.map_err(told)? {
         Some(_) => Ok(BTreeMap::new()),
-        None => Err(no_branch(repo, branch)),
+        None => Err(missing_branch_message(repo, branch)),
     }
 }
 
 /// Compares what was found with what the project needs. What others need who share its repository is
 /// theirs to tell.
-fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> ProjectStatus {
-    let repo = mapping.target();
-    let sharing: Vec<Mapping> = sharing(all, &repo)
+fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> ProjectTemplateStatus {
+    let repo = mapping.target_repo();
+    let sharing: Vec<Mapping> = mappings_of_repo(all, &repo)
         .filter(|other| other.default_branch == mapping.default_branch)
         .cloned()
         .collect();
-    let wanted = templates::wanted(&repo, &sharing, app.config.session_image.as_deref())
+    let wanted = templates::desired_templates(&repo, &sharing, app.config.session_image.as_deref())
         .map_err(|contested| contested.to_string());
-    let path = |file: &str| format!("{WORKFLOWS}/{file}");
+    let path = |file: &str| format!("{WORKFLOWS_DIR}/{file}");
     let implementation = path(&mapping.workflow_file);
-    let planning = path(templates::planning_file(mapping));
+    let planning = path(templates::planning_workflow_file(mapping));
     let is_own = |path: &str| {
         path == implementation
-            || path == format!("{WORKFLOWS}/comment-trigger.yml")
+            || path == format!("{WORKFLOWS_DIR}/comment-trigger.yml")
             || mapping.planning_enabled && path == planning
     };
     let (files, error) = match wanted.and_then(|wanted| Ok((wanted, found?))) {
         Ok((wanted, found)) => {
             let own = wanted
                 .into_iter()
-                .filter(|one| one.upkeep == Upkeep::Kept && is_own(&one.path));
+                .filter(|one| one.sync_policy == SyncPolicy::Managed && is_own(&one.path));
             let judged = own.map(|one| {
                 let status = one.status(found.get(&one.path).map(String::as_str));
                 (one.path, status)
@@ -117,14 +121,14 @@ fn judge(app: &App, all: &[Mapping], mapping: &Mapping, found: Found) -> Project
     };
     let of = |path: &str| {
         let found = files.iter().find(|(file, _)| file == path);
-        found.map_or(FileStatus::Error, |(_, status)| *status)
+        found.map_or(TemplateFileStatus::Error, |(_, status)| *status)
     };
-    ProjectStatus {
+    ProjectTemplateStatus {
         planning: match mapping.planning_enabled {
             true => of(&planning),
             // None is wanted, so none can be missing.
-            false if error.is_none() => FileStatus::Current,
-            false => FileStatus::Error,
+            false if error.is_none() => TemplateFileStatus::Current,
+            false => TemplateFileStatus::Error,
         },
         implementation: of(&implementation),
         mapping: mapping.clone(),

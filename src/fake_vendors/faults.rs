@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::state::lock;
+use super::persistence::lock;
 
 /// The separately dialled parts of the town.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Vendor {
+pub enum FakeService {
     Linear,
     GitHub,
     Chat,
@@ -22,7 +22,7 @@ pub enum Vendor {
     Docker,
 }
 
-impl Vendor {
+impl FakeService {
     /// The word the request log uses.
     pub fn name(self) -> &'static str {
         match self {
@@ -39,60 +39,60 @@ impl Vendor {
 
 /// Chances in 0..=1 per request, and a delay for all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Dial {
+pub struct FaultRates {
     pub latency: Duration,
     /// Answers 500; nothing happened.
-    pub error: f64,
+    pub error_rate: f64,
     /// Connection closed without an answer; nothing happened.
-    pub drop_before: f64,
+    pub drop_request_rate: f64,
     /// It happened and is stored; connection closed without an answer.
-    pub drop_after: f64,
+    pub drop_response_rate: f64,
 }
 
 /// One thing going wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Answers this status; nothing happened.
-    Status(u16),
+    ErrorStatus(u16),
     /// Connection closed without an answer; nothing happened.
-    DropBefore,
+    DropRequest,
     /// It happened and is stored; connection closed without an answer.
-    DropAfter,
+    DropResponse,
     /// It happened and is stored; the answer is this status.
-    StatusAfter(u16),
+    ReplaceResponseStatus(u16),
     /// Refused by quota in the vendor's own way; resets after this long.
     RateLimited(Duration),
     /// Answered properly, but late.
-    Late(Duration),
+    DelayResponse(Duration),
     /// It happens late, and even when the client has gone by then.
-    Slow(Duration),
+    DelayRequest(Duration),
 }
 
 struct Inner {
-    dial: Dial,
+    dial: FaultRates,
     rng: fastrand::Rng,
     outage: bool,
     limited_until: Option<SystemTime>,
     /// Forced faults; one with a text waits for a request that contains it.
-    forced: VecDeque<(Option<String>, Fault)>,
-    struck: Vec<(String, Fault)>,
+    forced: VecDeque<(Option<String>, InjectedFault)>,
+    struck: Vec<(String, InjectedFault)>,
 }
 
 /// The dial of one vendor. Clones turn the same dial.
 #[derive(Clone)]
-pub struct Faults(Arc<Mutex<Inner>>);
+pub struct FaultInjector(Arc<Mutex<Inner>>);
 
-impl Default for Faults {
+impl Default for FaultInjector {
     fn default() -> Self {
-        Self::seeded(0x5eed)
+        Self::with_seed(0x5eed)
     }
 }
 
-impl Faults {
+impl FaultInjector {
     /// A dial whose chances repeat from run to run.
-    pub fn seeded(seed: u64) -> Self {
+    pub fn with_seed(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            dial: Dial::default(),
+            dial: FaultRates::default(),
             rng: fastrand::Rng::with_seed(seed),
             outage: false,
             limited_until: None,
@@ -106,24 +106,24 @@ impl Faults {
         lock(&self.0).rng = fastrand::Rng::with_seed(seed);
     }
 
-    pub fn set(&self, dial: Dial) {
+    pub fn set_rates(&self, dial: FaultRates) {
         lock(&self.0).dial = dial;
     }
 
     /// The next request fails like this.
-    pub fn next(&self, fault: Fault) {
+    pub fn inject_next(&self, fault: InjectedFault) {
         lock(&self.0).forced.push_back((None, fault));
     }
 
     /// The next request whose `METHOD path?query body` contains `text` fails like this.
-    pub fn next_on(&self, text: &str, fault: Fault) {
+    pub fn inject_on_match(&self, text: &str, fault: InjectedFault) {
         lock(&self.0)
             .forced
             .push_back((Some(text.to_owned()), fault));
     }
 
     /// While on, every request is answered 503 by a stranger's proxy page.
-    pub fn outage(&self, on: bool) {
+    pub fn set_outage(&self, on: bool) {
         lock(&self.0).outage = on;
     }
 
@@ -135,7 +135,7 @@ impl Faults {
     /// Back to a healthy vendor; forced faults that did not strike are forgotten.
     pub fn clear(&self) {
         let mut inner = lock(&self.0);
-        inner.dial = Dial::default();
+        inner.dial = FaultRates::default();
         inner.outage = false;
         inner.limited_until = None;
         inner.forced.clear();
@@ -147,7 +147,7 @@ impl Faults {
     }
 
     /// What struck so far, with the `METHOD path` it struck.
-    pub fn struck(&self) -> Vec<(String, Fault)> {
+    pub fn injected(&self) -> Vec<(String, InjectedFault)> {
         lock(&self.0).struck.clone()
     }
 
@@ -156,7 +156,7 @@ impl Faults {
     }
 
     /// Draws the fate of one request.
-    pub(crate) fn draw(&self, line: &str, body: &[u8]) -> Option<Fault> {
+    pub(crate) fn sample(&self, line: &str, body: &[u8]) -> Option<InjectedFault> {
         let mut inner = lock(&self.0);
         let fault = inner.draw(line, body);
         if let Some(fault) = fault {
@@ -167,7 +167,7 @@ impl Faults {
 }
 
 impl Inner {
-    fn draw(&mut self, line: &str, body: &[u8]) -> Option<Fault> {
+    fn draw(&mut self, line: &str, body: &[u8]) -> Option<InjectedFault> {
         let body = String::from_utf8_lossy(body);
         let forced = self.forced.iter().position(|(text, _)| {
             text.as_ref()
@@ -177,27 +177,27 @@ impl Inner {
             return Some(fault);
         }
         if self.outage {
-            return Some(Fault::Status(503));
+            return Some(InjectedFault::ErrorStatus(503));
         }
         if let Some(left) = self
             .limited_until
             .and_then(|until| until.duration_since(SystemTime::now()).ok())
         {
-            return Some(Fault::RateLimited(left));
+            return Some(InjectedFault::RateLimited(left));
         }
         let roll = self.rng.f64();
-        let Dial {
-            error,
-            drop_before,
-            drop_after,
+        let FaultRates {
+            error_rate: error,
+            drop_request_rate: drop_before,
+            drop_response_rate: drop_after,
             ..
         } = self.dial;
         if roll < error {
-            Some(Fault::Status(500))
+            Some(InjectedFault::ErrorStatus(500))
         } else if roll < error + drop_before {
-            Some(Fault::DropBefore)
+            Some(InjectedFault::DropRequest)
         } else if roll < error + drop_before + drop_after {
-            Some(Fault::DropAfter)
+            Some(InjectedFault::DropResponse)
         } else {
             None
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// One request after its vendor prefix has been taken off the path.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct HttpRequest {
     pub method: String,
     /// Percent-encoded path below the vendor's prefix, without the query.
     pub path: String,
@@ -18,7 +18,7 @@ pub(crate) struct Request {
     pub body: Bytes,
 }
 
-impl Request {
+impl HttpRequest {
     /// Path segments, percent-decoded one by one so that an encoded slash stays inside its segment.
     pub fn segments(&self) -> Vec<String> {
         self.path
@@ -28,7 +28,7 @@ impl Request {
             .collect()
     }
 
-    pub fn param(&self, name: &str) -> Option<String> {
+    pub fn query_param(&self, name: &str) -> Option<String> {
         self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (percent_decode(key) == name).then(|| percent_decode(&value.replace('+', " ")))
@@ -50,13 +50,13 @@ impl Request {
 
 /// One answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
 }
 
-impl Reply {
+impl HttpResponse {
     pub fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self {
             status,

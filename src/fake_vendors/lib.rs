@@ -9,37 +9,40 @@
 
 mod chat;
 pub(crate) mod clock;
+pub mod demo;
 mod faults;
 mod github;
 mod graphql;
+mod html_page;
 mod http;
+mod http_server;
+mod instance;
 mod jira;
 mod linear;
 mod machines;
-mod page;
-mod post;
-mod requests;
+mod persistence;
+mod request_log;
 pub mod scripted_agent;
-mod serve;
-mod state;
-pub mod stories;
 #[cfg(test)]
 mod tests;
-mod town;
+mod webhook_sender;
 
-pub use self::chat::{Chat, Message};
-pub use self::faults::{Dial, Fault, Faults, Vendor};
+pub use self::chat::{FakeChat, ReceivedChatMessage};
+pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{
-    CheckReport, CommentSnapshot as PullCommentSnapshot, CommitSnapshot, Delivered, GitHub, Means,
-    PullSnapshot, Repo, RunSnapshot,
+    CheckKind, CheckReport, CommitSnapshot, DeliveredWebhook, FakeGitHub, FakeRepo,
+    PullCommentSnapshot, PullSnapshot, RunSnapshot,
 };
-pub use self::jira::{FieldChange, Jira, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
+pub use self::instance::{FakeVendors, FakeVendorsOptions};
+pub use self::jira::{
+    FakeJira, FieldHistoryEntry, JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot,
+};
 pub use self::linear::{
-    CommentSnapshot, LabelChange, Linear, LinkSnapshot, Ticket, TicketSnapshot,
+    FakeLinear, LabelHistoryEntry, LinearCommentSnapshot, LinearLinkSnapshot, LinearTicket,
+    LinearTicketSnapshot,
 };
 pub use self::machines::MachineSnapshot;
-pub use self::machines::docker::DockerEngine;
-pub use self::machines::fly::FlyMachines;
-pub use self::post::{HookDial, TicketEvent};
-pub use self::requests::{LoggedRequest, RequestLog};
-pub use self::town::{Town, TownOptions};
+pub use self::machines::docker::FakeDockerEngine;
+pub use self::machines::fly::FakeFlyMachines;
+pub use self::request_log::{LoggedRequest, RequestLog};
+pub use self::webhook_sender::{TicketWebhookDelivery, WebhookFaults};

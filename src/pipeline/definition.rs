@@ -11,8 +11,8 @@ use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use domain::external_reviewers::ReviewInputs;
 use domain::report::RunPhase;
-use domain::reviewers::ReviewInputs;
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/definitions");
 
@@ -89,7 +89,7 @@ impl StepKind {
 
 /// A valid pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definition {
+pub struct PipelineDefinition {
     pub id: String,
     pub steps: Vec<StepDefinition>,
 }
@@ -99,36 +99,36 @@ pub struct StepDefinition {
     pub id: String,
     /// The word of its type, as reports show it.
     pub kind: String,
-    pub work: Work,
+    pub implementation: StepImplementation,
     /// What the pipeline hands to the step.
     pub inputs: Map<String, Value>,
 }
 
 /// Who does the work of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
+pub enum StepImplementation {
     BuiltIn(StepKind),
     /// This executable.
     Module(PathBuf),
 }
 
-impl Work {
+impl StepImplementation {
     /// Whether the step only prepares the environment of the others.
-    pub fn prepares(&self) -> bool {
+    pub fn is_preparation(&self) -> bool {
         use StepKind::{Clone, Install, Setup};
-        matches!(self, Work::BuiltIn(Clone | Install | Setup))
+        matches!(self, StepImplementation::BuiltIn(Clone | Install | Setup))
     }
 }
 
 /// One thing that is wrong with a pipeline, in words for the one who wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct DefinitionError {
     pub file: String,
     pub step: Option<String>,
     pub reason: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.step {
             Some(step) => write!(f, "{}: step {step}: {}", self.file, self.reason),
@@ -139,9 +139,9 @@ impl fmt::Display for Fault {
 
 /// Everything that is wrong with a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct DefinitionErrors(pub Vec<DefinitionError>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for DefinitionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the pipeline cannot be loaded")?;
         self.0.iter().try_for_each(|fault| write!(f, "\n- {fault}"))
@@ -167,7 +167,7 @@ struct RawStep {
 }
 
 /// The pipeline of a phase.
-pub fn pipeline_of(phase: RunPhase) -> &'static str {
+pub fn pipeline_for_phase(phase: RunPhase) -> &'static str {
     match phase {
         RunPhase::Planning => PLANNING,
         RunPhase::Implementation => "autonomous",
@@ -176,7 +176,7 @@ pub fn pipeline_of(phase: RunPhase) -> &'static str {
 }
 
 /// The text of a built-in pipeline.
-pub fn built_in(id: &str) -> Option<&'static str> {
+pub fn built_in_source(id: &str) -> Option<&'static str> {
     BUILT_IN.get_file(format!("{id}.yml"))?.contents_utf8()
 }
 
@@ -193,30 +193,30 @@ pub fn is_customizable(id: &str) -> bool {
 }
 
 /// Looks for a module by its name; the error says what is wrong with what is there.
-pub type FindModule<'a> = dyn Fn(&str) -> Result<Option<PathBuf>, String> + 'a;
+pub type ModuleResolver<'a> = dyn Fn(&str) -> Result<Option<PathBuf>, String> + 'a;
 
 /// Reads a pipeline and judges it.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn judge(
+pub fn parse_definition(
     id: &str,
     file: &str,
     yaml: &str,
-    find: &FindModule<'_>,
-) -> Result<Definition, Faults> {
+    find: &ModuleResolver<'_>,
+) -> Result<PipelineDefinition, DefinitionErrors> {
     Judge { id, file, find }.parse(yaml)
 }
 
-impl Faults {
+impl DefinitionErrors {
     /// One thing that is wrong with a file as a whole.
-    pub fn of_file(file: &str, reason: impl ToString) -> Self {
+    pub fn for_file(file: &str, reason: impl ToString) -> Self {
         fault(file, None, reason)
     }
 }
 
-fn fault(file: &str, step: Option<&str>, reason: impl ToString) -> Faults {
-    Faults(vec![Fault {
+fn fault(file: &str, step: Option<&str>, reason: impl ToString) -> DefinitionErrors {
+    DefinitionErrors(vec![DefinitionError {
         file: file.to_owned(),
         step: step.map(str::to_owned),
         reason: reason.to_string(),
@@ -227,11 +227,11 @@ fn fault(file: &str, step: Option<&str>, reason: impl ToString) -> Faults {
 struct Judge<'a> {
     id: &'a str,
     file: &'a str,
-    find: &'a FindModule<'a>,
+    find: &'a ModuleResolver<'a>,
 }
 
 impl Judge<'_> {
-    fn parse(&self, yaml: &str) -> Result<Definition, Faults> {
+    fn parse(&self, yaml: &str) -> Result<PipelineDefinition, DefinitionErrors> {
         let wrong = |reason: String| fault(self.file, None, reason);
         let raw: RawDefinition =
             serde_saphyr::from_str(yaml).map_err(|error| wrong(error.to_string()))?;
@@ -256,10 +256,10 @@ impl Judge<'_> {
             }
         }
         if !faults.is_empty() {
-            return Err(Faults(faults));
+            return Err(DefinitionErrors(faults));
         }
         let id = raw.id;
-        Ok(Definition { id, steps })
+        Ok(PipelineDefinition { id, steps })
     }
 
     fn step(&self, step: RawStep) -> Result<StepDefinition, String> {
@@ -282,9 +282,11 @@ impl Judge<'_> {
             return Err("plan is a planning step, and no step type elsewhere".to_owned());
         }
         let work = match (module, known) {
-            (Some(path), Some(_)) => Work::Module(path),
-            (Some(path), None) if kind.is_none_or(|kind| kind == CUSTOM) => Work::Module(path),
-            (None, Some(known)) => Work::BuiltIn(known),
+            (Some(path), Some(_)) => StepImplementation::Module(path),
+            (Some(path), None) if kind.is_none_or(|kind| kind == CUSTOM) => {
+                StepImplementation::Module(path)
+            }
+            (None, Some(known)) => StepImplementation::BuiltIn(known),
             (None, None) if kind.is_none_or(|kind| kind == CUSTOM) => {
                 return Err("it names neither a type nor a module".to_owned());
             }
@@ -296,21 +298,21 @@ impl Judge<'_> {
                 ));
             }
         };
-        if let Work::BuiltIn(known) = &work {
+        if let StepImplementation::BuiltIn(known) = &work {
             let unfit = |cause| format!("its inputs: {cause}");
             known.check_inputs(&step.inputs).map_err(unfit)?;
         }
         Ok(StepDefinition {
             kind: kind.unwrap_or(CUSTOM).to_owned(),
             id: step.id,
-            work,
+            implementation: work,
             inputs: step.inputs,
         })
     }
 
     /// The module that a pipeline names.
     fn named(&self, module: &str) -> Result<PathBuf, String> {
-        if !is_plain(module) {
+        if !is_valid_name(module) {
             return Err(format!("{module:?} is no name of a module"));
         }
         match self.in_place_of(module)? {
@@ -321,7 +323,7 @@ impl Judge<'_> {
 
     /// The operator's own step of this name.
     fn in_place_of(&self, name: &str) -> Result<Option<PathBuf>, String> {
-        if is_plain(name) {
+        if is_valid_name(name) {
             (self.find)(name)
         } else {
             Ok(None)
@@ -330,7 +332,7 @@ impl Judge<'_> {
 }
 
 /// Names that lead nowhere else.
-pub fn is_plain(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(known)
 }

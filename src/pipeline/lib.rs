@@ -6,25 +6,26 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod customizations;
 mod definition;
 mod load;
 mod overview;
-mod survey;
 
+pub use customizations::{Customization, CustomizationCategory, list_customizations};
 pub use definition::{
-    Definition, Fault, Faults, FindModule, StepDefinition, StepKind, Work, built_in, built_in_ids,
-    is_customizable, is_plain, judge, pipeline_of,
+    DefinitionError, DefinitionErrors, ModuleResolver, PipelineDefinition, StepDefinition,
+    StepImplementation, StepKind, built_in_ids, built_in_source, is_customizable, is_valid_name,
+    parse_definition, pipeline_for_phase,
 };
-pub use load::load;
-pub use overview::{Pipeline, PipelineStep, StepModule, pipelines, steps};
-pub use survey::{Category, Customization, survey};
+pub use load::load_pipeline;
+pub use overview::{PipelineStep, PipelineSummary, StepSummary, list_pipelines, list_steps};
 
 use serde::Serialize;
 
 /// How something relates to what is built in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub enum CustomizationStatus {
     BuiltIn,
     /// In the place of something built in.
     Override,
@@ -33,11 +34,11 @@ pub enum Status {
 }
 
 /// Where the built-in pipeline of this id stands in the source.
-fn pipeline_source(id: &str) -> String {
+fn pipeline_source_path(id: &str) -> String {
     format!("src/pipeline/definitions/{id}.yml")
 }
 
 /// Where the built-in step of this type stands in the source.
-fn step_source(kind: &str) -> String {
+fn step_source_path(kind: &str) -> String {
     format!("src/run/steps/{}.rs", kind.replace('-', "_"))
 }

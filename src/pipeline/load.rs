@@ -6,7 +6,7 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::definition::{self, Definition, Faults};
+use crate::definition::{self, DefinitionErrors, PipelineDefinition};
 
 /// A longer file is no pipeline.
 const MAX_BYTES: u64 = 1 << 20;
@@ -16,23 +16,31 @@ const MAX_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load(id: &str, root: Option<&Path>) -> Result<Definition, Faults> {
+pub fn load_pipeline(
+    id: &str,
+    root: Option<&Path>,
+) -> Result<PipelineDefinition, DefinitionErrors> {
     let root = root.filter(|_| definition::is_customizable(id));
     let name = format!("{id}.yml");
     let own = root.map(|root| text(&root.join("pipelines").join(&name)));
     let (file, yaml) = match own {
         Some(Ok(text)) => (format!("pipelines/{name}"), Cow::Owned(text)),
         Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
-            return Err(Faults::of_file(&format!("pipelines/{name}"), error));
+            return Err(DefinitionErrors::for_file(
+                &format!("pipelines/{name}"),
+                error,
+            ));
         }
         _ => {
-            let text = definition::built_in(id)
-                .ok_or_else(|| Faults::of_file(&name, "there is no such pipeline"))?;
+            let text = definition::built_in_source(id)
+                .ok_or_else(|| DefinitionErrors::for_file(&name, "there is no such pipeline"))?;
             (format!("built-in {name}"), Cow::Borrowed(text))
         }
     };
     let steps = root.map(|root| root.join("steps"));
-    definition::judge(id, &file, &yaml, &|name| module(steps.as_deref(), name))
+    definition::parse_definition(id, &file, &yaml, &|name| {
+        find_module(steps.as_deref(), name)
+    })
 }
 
 fn text(path: &Path) -> Result<String, Error> {
@@ -47,7 +55,7 @@ fn text(path: &Path) -> Result<String, Error> {
 }
 
 /// The operator's own step of this name, below the folder of steps.
-pub(super) fn module(steps: Option<&Path>, name: &str) -> Result<Option<PathBuf>, String> {
+pub(super) fn find_module(steps: Option<&Path>, name: &str) -> Result<Option<PathBuf>, String> {
     let Some(path) = steps.map(|dir| dir.join(name)) else {
         return Ok(None);
     };
@@ -62,13 +70,13 @@ pub(super) fn module(steps: Option<&Path>, name: &str) -> Result<Option<PathBuf>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{StepKind, Work};
+    use crate::definition::{StepImplementation, StepKind};
     use domain::report::RunPhase;
     use std::fs::Permissions;
 
-    fn parse(yaml: &str, steps: Option<&Path>) -> Result<Definition, Faults> {
-        let find = |name: &str| module(steps, name);
-        definition::judge("x", "pipelines/x.yml", yaml, &find)
+    fn parse(yaml: &str, steps: Option<&Path>) -> Result<PipelineDefinition, DefinitionErrors> {
+        let find = |name: &str| find_module(steps, name);
+        definition::parse_definition("x", "pipelines/x.yml", yaml, &find)
     }
 
     fn executable(dir: &Path, name: &str) -> PathBuf {
@@ -81,10 +89,11 @@ mod tests {
     #[test]
     fn every_built_in_pipeline_loads() {
         for phase in [RunPhase::Implementation, RunPhase::GapAnalysis] {
-            let definition = load(definition::pipeline_of(phase), None).unwrap();
+            let definition = load_pipeline(definition::pipeline_for_phase(phase), None).unwrap();
             assert_eq!(definition.steps.len(), 8, "{phase:?}");
         }
-        let planning = load(definition::pipeline_of(RunPhase::Planning), None).unwrap();
+        let planning =
+            load_pipeline(definition::pipeline_for_phase(RunPhase::Planning), None).unwrap();
         let ids: Vec<&str> = planning.steps.iter().map(|step| step.id.as_str()).collect();
         assert_eq!(ids, ["clone", "setup", "plan"]);
     }
@@ -156,15 +165,18 @@ mod tests {
         let yaml = "id: x\nsteps: [{id: style, module: lint, inputs: {strict: true}}, {id: verify, type: verify}, {id: clone, type: clone}]";
         let steps = parse(yaml, Some(root.path())).unwrap().steps;
         assert_eq!(
-            (steps[0].kind.as_str(), &steps[0].work),
-            ("custom", &Work::Module(lint))
+            (steps[0].kind.as_str(), &steps[0].implementation),
+            ("custom", &StepImplementation::Module(lint))
         );
         assert_eq!(steps[0].inputs["strict"], true);
         assert_eq!(
-            (steps[1].kind.as_str(), &steps[1].work),
-            ("verify", &Work::Module(verify))
+            (steps[1].kind.as_str(), &steps[1].implementation),
+            ("verify", &StepImplementation::Module(verify))
         );
-        assert_eq!(steps[2].work, Work::BuiltIn(StepKind::Clone));
+        assert_eq!(
+            steps[2].implementation,
+            StepImplementation::BuiltIn(StepKind::Clone)
+        );
         let notes = parse(
             "id: x\nsteps: [{id: notes, type: clone}]",
             Some(root.path()),
@@ -187,7 +199,7 @@ mod tests {
             "id: autonomous\nsteps: [{id: get, type: clone}]",
         )
         .unwrap();
-        let definition = load("autonomous", Some(root.path())).unwrap();
+        let definition = load_pipeline("autonomous", Some(root.path())).unwrap();
         assert_eq!(definition.steps[0].id, "get");
         std::fs::write(
             root.path().join("pipelines/planning.yml"),
@@ -195,11 +207,14 @@ mod tests {
         )
         .unwrap();
         executable(&root.path().join("steps"), "plan");
-        let planning = load("planning", Some(root.path())).unwrap();
+        let planning = load_pipeline("planning", Some(root.path())).unwrap();
         assert_eq!(
             planning.steps[0].id, "clone",
             "planning is not customizable"
         );
-        assert_eq!(planning.steps[2].work, Work::BuiltIn(StepKind::Plan));
+        assert_eq!(
+            planning.steps[2].implementation,
+            StepImplementation::BuiltIn(StepKind::Plan)
+        );
     }
 }

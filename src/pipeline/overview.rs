@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use super::load::{load, module};
-use super::{Status, pipeline_source, step_source};
+use super::load::{find_module, load_pipeline};
+use super::{CustomizationStatus, pipeline_source_path, step_source_path};
 use crate::definition::{
-    Definition, Fault, Faults, StepDefinition, StepKind, Work, built_in, built_in_ids,
-    is_customizable,
+    DefinitionError, DefinitionErrors, PipelineDefinition, StepDefinition, StepImplementation,
+    StepKind, built_in_ids, built_in_source, is_customizable,
 };
 
 /// How many names of a folder are looked at?
@@ -17,15 +17,15 @@ const MAX_NAMES: usize = 2_000;
 
 /// A pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pipeline {
+pub struct PipelineSummary {
     pub id: String,
     /// In the source, or below the folder.
     pub file: String,
-    pub status: Status,
+    pub status: CustomizationStatus,
     /// Empty when it cannot be loaded.
     pub steps: Vec<PipelineStep>,
     /// What is wrong with it.
-    pub faults: Vec<Fault>,
+    pub errors: Vec<DefinitionError>,
 }
 
 /// A step of a pipeline.
@@ -36,18 +36,18 @@ pub struct PipelineStep {
     pub kind: String,
     /// The name of the executable that does its work.
     pub module: Option<String>,
-    pub status: Status,
+    pub status: CustomizationStatus,
 }
 
 /// A step that pipelines can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepModule {
+pub struct StepSummary {
     pub id: String,
     /// Its source, when it is built in.
-    pub source: Option<String>,
+    pub source_path: Option<String>,
     /// Below the folder.
-    pub custom: Option<String>,
-    pub status: Status,
+    pub custom_path: Option<String>,
+    pub status: CustomizationStatus,
     /// Why the operator's own cannot be used.
     pub error: Option<String>,
 }
@@ -56,15 +56,15 @@ pub struct StepModule {
 ///
 /// # Errors
 /// What the system says to reading the folder.
-pub fn pipelines(root: &Path) -> io::Result<Vec<Pipeline>> {
+pub fn list_pipelines(root: &Path) -> io::Result<Vec<PipelineSummary>> {
     let own = names(&root.join("pipelines"))?;
     let built_ins: BTreeSet<&str> = built_in_ids().collect();
-    let mut all: Vec<Pipeline> = built_ins
+    let mut all: Vec<PipelineSummary> = built_ins
         .iter()
         .map(|id| {
             let file = format!("{id}.yml");
             match own.contains(&file) {
-                true if is_customizable(id) => made(root, id, &file, Status::Override),
+                true if is_customizable(id) => made(root, id, &file, CustomizationStatus::Override),
                 true => ignored(id, &file),
                 false => plain(id),
             }
@@ -72,70 +72,78 @@ pub fn pipelines(root: &Path) -> io::Result<Vec<Pipeline>> {
         .collect();
     for file in own {
         match file.strip_suffix(".yml") {
-            Some(id) if built_in(id).is_some() => {}
-            Some(id) => all.push(made(root, id, &file, Status::Additive)),
+            Some(id) if built_in_source(id).is_some() => {}
+            Some(id) => all.push(made(root, id, &file, CustomizationStatus::Additive)),
             None => all.push(unread(&file)),
         }
     }
     Ok(all)
 }
 
-fn plain(id: &str) -> Pipeline {
-    Pipeline {
-        file: pipeline_source(id),
-        ..loaded(id, load(id, None), Status::BuiltIn)
+fn plain(id: &str) -> PipelineSummary {
+    PipelineSummary {
+        file: pipeline_source_path(id),
+        ..loaded(id, load_pipeline(id, None), CustomizationStatus::BuiltIn)
     }
 }
 
-fn made(root: &Path, id: &str, file: &str, status: Status) -> Pipeline {
-    Pipeline {
+fn made(root: &Path, id: &str, file: &str, status: CustomizationStatus) -> PipelineSummary {
+    PipelineSummary {
         file: format!("pipelines/{file}"),
-        ..loaded(id, load(id, Some(root)), status)
+        ..loaded(id, load_pipeline(id, Some(root)), status)
     }
 }
 
 /// The built-in one, of which the operator's own cannot take the place.
-fn ignored(id: &str, file: &str) -> Pipeline {
+fn ignored(id: &str, file: &str) -> PipelineSummary {
     let why = format!("it is ignored: {id} is not customizable");
-    Pipeline {
-        faults: Faults::of_file(&format!("pipelines/{file}"), why).0,
+    PipelineSummary {
+        errors: DefinitionErrors::for_file(&format!("pipelines/{file}"), why).0,
         ..plain(id)
     }
 }
 
-fn unread(file: &str) -> Pipeline {
+fn unread(file: &str) -> PipelineSummary {
     let path = format!("pipelines/{file}");
-    Pipeline {
+    PipelineSummary {
         id: file.to_owned(),
-        status: Status::Additive,
+        status: CustomizationStatus::Additive,
         steps: Vec::new(),
-        faults: Faults::of_file(&path, "it is not read: the name of a pipeline ends in .yml").0,
+        errors: DefinitionErrors::for_file(
+            &path,
+            "it is not read: the name of a pipeline ends in .yml",
+        )
+        .0,
         file: path,
     }
 }
 
-fn loaded(id: &str, definition: Result<Definition, Faults>, status: Status) -> Pipeline {
+fn loaded(
+    id: &str,
+    definition: Result<PipelineDefinition, DefinitionErrors>,
+    status: CustomizationStatus,
+) -> PipelineSummary {
     let (steps, faults) = match definition {
         Ok(definition) => (definition.steps.into_iter().map(step).collect(), Vec::new()),
-        Err(Faults(faults)) => (Vec::new(), faults),
+        Err(DefinitionErrors(faults)) => (Vec::new(), faults),
     };
-    Pipeline {
+    PipelineSummary {
         id: id.to_owned(),
         file: String::new(),
         status,
         steps,
-        faults,
+        errors: faults,
     }
 }
 
 fn step(step: StepDefinition) -> PipelineStep {
-    let (module, status) = match &step.work {
-        Work::BuiltIn(_) => (None, Status::BuiltIn),
-        Work::Module(path) => {
+    let (module, status) = match &step.implementation {
+        StepImplementation::BuiltIn(_) => (None, CustomizationStatus::BuiltIn),
+        StepImplementation::Module(path) => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let status = match StepKind::parse(&step.kind) {
-                Some(_) => Status::Override,
-                None => Status::Additive,
+                Some(_) => CustomizationStatus::Override,
+                None => CustomizationStatus::Additive,
             };
             (Some(name.into_owned()), status)
         }
@@ -152,12 +160,12 @@ fn step(step: StepDefinition) -> PipelineStep {
 ///
 /// # Errors
 /// What the system says to reading the folder.
-pub fn steps(root: &Path) -> io::Result<Vec<StepModule>> {
+pub fn list_steps(root: &Path) -> io::Result<Vec<StepSummary>> {
     let folder = root.join("steps");
     let mut own: BTreeMap<String, Option<String>> = names(&folder)?
         .into_iter()
         .map(|name| {
-            let error = module(Some(&folder), &name).err();
+            let error = find_module(Some(&folder), &name).err();
             (name, error)
         })
         .collect();
@@ -165,21 +173,21 @@ pub fn steps(root: &Path) -> io::Result<Vec<StepModule>> {
     let mut all = Vec::new();
     for kind in StepKind::names() {
         let replaced = own.remove(kind);
-        all.push(StepModule {
+        all.push(StepSummary {
             id: kind.to_owned(),
-            source: Some(step_source(kind)),
-            custom: replaced.as_ref().map(|_| custom(kind)),
+            source_path: Some(step_source_path(kind)),
+            custom_path: replaced.as_ref().map(|_| custom(kind)),
             status: match replaced {
-                Some(_) => Status::Override,
-                None => Status::BuiltIn,
+                Some(_) => CustomizationStatus::Override,
+                None => CustomizationStatus::BuiltIn,
             },
             error: replaced.flatten(),
         });
     }
-    all.extend(own.into_iter().map(|(name, error)| StepModule {
-        source: None,
-        custom: Some(custom(&name)),
-        status: Status::Additive,
+    all.extend(own.into_iter().map(|(name, error)| StepSummary {
+        source_path: None,
+        custom_path: Some(custom(&name)),
+        status: CustomizationStatus::Additive,
         error,
         id: name,
     }));

@@ -60,7 +60,7 @@ impl ChildEnv {
 
 /// What to start.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct ChildSpec {
     pub program: OsString,
     pub args: Vec<OsString>,
     pub dir: PathBuf,
@@ -69,7 +69,7 @@ pub struct Spec {
     pub input: Vec<u8>,
 }
 
-impl Spec {
+impl ChildSpec {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -116,9 +116,9 @@ pub enum ChildError {
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit(i32);
+pub struct ChildExit(i32);
 
-impl Exit {
+impl ChildExit {
     pub fn success(self) -> bool {
         self.0 == 0
     }
@@ -129,14 +129,14 @@ impl Exit {
     }
 }
 
-impl From<ExitStatus> for Exit {
+impl From<ExitStatus> for ChildExit {
     fn from(status: ExitStatus) -> Self {
         let by_signal = status.signal().map_or(1, |signal| 128 + signal);
         Self(status.code().unwrap_or(by_signal))
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "exit code {}", self.0)
     }
@@ -144,8 +144,8 @@ impl fmt::Display for Exit {
 
 /// All that a short-lived child said.
 #[derive(Debug)]
-pub struct Captured {
-    pub exit: Exit,
+pub struct ChildOutput {
+    pub exit: ChildExit,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
@@ -155,14 +155,14 @@ pub struct Captured {
 /// # Errors
 /// When it cannot be started, says more than can be kept, or is not done by the deadline; then its whole
 /// group is killed.
-pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildError> {
+pub async fn capture(spec: &ChildSpec, deadline: Instant) -> Result<ChildOutput, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let whole = async { tokio::try_join!(child.wait(), read_whole(stdout), read_capped(stderr)) };
     let (status, stdout, stderr) = timeout_at(deadline, whole)
         .await
         .map_err(|_| ChildError::TimedOut)??;
-    Ok(Captured {
+    Ok(ChildOutput {
         exit: status.into(),
         stdout,
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -174,10 +174,10 @@ pub async fn capture(spec: &Spec, deadline: Instant) -> Result<Captured, ChildEr
 /// # Errors
 /// As [`capture`].
 pub async fn stream(
-    spec: &Spec,
+    spec: &ChildSpec,
     deadline: Instant,
     take: impl FnMut(&[u8]),
-) -> Result<Exit, ChildError> {
+) -> Result<ChildExit, ChildError> {
     let (mut child, _group) = spec.start()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let whole =
@@ -229,41 +229,46 @@ async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Ve
 
 /// Which of its two voices a child used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Voice {
-    Out,
-    Err,
+pub enum OutputStream {
+    Stdout,
+    Stderr,
 }
 
 /// A line of a running child. What is longer than the limit is cut.
 #[derive(Debug)]
-pub struct Line {
-    pub voice: Voice,
+pub struct OutputLine {
+    pub stream: OutputStream,
     pub text: String,
 }
 
 /// A child whose lines are read while it works.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningChild {
     child: Child,
     group: Group,
-    lines: mpsc::Receiver<Line>,
+    lines: mpsc::Receiver<OutputLine>,
     drained: bool,
-    ended: Option<(Exit, Instant)>,
+    ended: Option<(ChildExit, Instant)>,
 }
 
-impl Running {
+impl RunningChild {
     /// Starts a child; its lines are cut at `max_line` bytes.
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub fn start(spec: &Spec, max_line: usize) -> Result<Self, ChildError> {
+    pub fn start(spec: &ChildSpec, max_line: usize) -> Result<Self, ChildError> {
         let (mut child, group) = spec.start()?;
         let (sender, lines) = mpsc::channel(256);
         if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(read_lines(stdout, Voice::Out, max_line, sender.clone()));
+            tokio::spawn(read_lines(
+                stdout,
+                OutputStream::Stdout,
+                max_line,
+                sender.clone(),
+            ));
         }
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_lines(stderr, Voice::Err, max_line, sender));
+            tokio::spawn(read_lines(stderr, OutputStream::Stderr, max_line, sender));
         }
         Ok(Self {
             child,
@@ -276,7 +281,7 @@ impl Running {
 
     /// The next line; `None` once the child has ended and all it said is read. Safe to drop and
     /// call again.
-    pub async fn next(&mut self) -> Option<Line> {
+    pub async fn next_line(&mut self) -> Option<OutputLine> {
         loop {
             let give_up = self.ended.map(|(_, at)| at + DRAIN_GRACE);
             if self.drained && give_up.is_some() {
@@ -294,7 +299,7 @@ impl Running {
                     None => self.drained = true,
                 },
                 status = self.child.wait(), if self.ended.is_none() => {
-                    let exit = status.map_or(Exit(1), Exit::from);
+                    let exit = status.map_or(ChildExit(1), ChildExit::from);
                     self.ended = Some((exit, Instant::now()));
                     self.group.signal(Signal::KILL);
                 }
@@ -305,7 +310,7 @@ impl Running {
 
     /// Waits up to `grace` for the child to end by itself, then ends it: the group is asked, then
     /// killed. Answers how it ended if it did so by itself.
-    pub async fn finish(mut self, grace: Duration) -> Option<Exit> {
+    pub async fn wait_or_kill(mut self, grace: Duration) -> Option<ChildExit> {
         if let Some((exit, _)) = self.ended {
             return Some(exit);
         }
@@ -316,7 +321,9 @@ impl Running {
             let _ = timeout(TERM_GRACE, self.child.wait()).await;
         }
         self.group.signal(Signal::KILL);
-        alone.ok().map(|status| status.map_or(Exit(1), Exit::from))
+        alone
+            .ok()
+            .map(|status| status.map_or(ChildExit(1), ChildExit::from))
     }
 }
 
@@ -324,9 +331,9 @@ impl Running {
 /// read and forgotten.
 async fn read_lines(
     pipe: impl AsyncRead + Unpin,
-    voice: Voice,
+    voice: OutputStream,
     max_line: usize,
-    sender: mpsc::Sender<Line>,
+    sender: mpsc::Sender<OutputLine>,
 ) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
@@ -342,7 +349,14 @@ async fn read_lines(
         if complete && !(ended && line.is_empty()) {
             let text = String::from_utf8_lossy(&line).into_owned();
             line.clear();
-            if sender.send(Line { voice, text }).await.is_err() {
+            if sender
+                .send(OutputLine {
+                    stream: voice,
+                    text,
+                })
+                .await
+                .is_err()
+            {
                 break;
             }
         }

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::progress::Progress;
+use super::progress::ProgressReporter;
 use super::text;
-use vendors::http::{RedactLines, Redactor};
+use vendors::http::{LineRedactor, Redactor};
 
 /// Stands before whatever a child printed.
 const CHILD_MARK: &str = "  | ";
@@ -14,8 +14,8 @@ const CHILD_MARK: &str = "  | ";
 #[derive(Clone)]
 pub struct Console {
     redactor: Redactor,
-    lines: Arc<Mutex<RedactLines>>,
-    progress: Progress,
+    lines: Arc<Mutex<LineRedactor>>,
+    progress: ProgressReporter,
     /// Held open so that CI takes no line for a command until the run is over.
     _silence: Arc<Silence>,
     /// The last lines, for a failure's reason.
@@ -28,7 +28,7 @@ struct Silence(Option<String>);
 impl Drop for Silence {
     fn drop(&mut self) {
         if let Some(word) = &self.0 {
-            line(&format!("::{word}::"));
+            print_line(&format!("::{word}::"));
         }
     }
 }
@@ -38,18 +38,18 @@ const TAIL: usize = 12;
 
 impl Console {
     /// A console whose lines CI must not obey: `word` is a secret that no child can print.
-    pub fn in_ci(redactor: Redactor, progress: Progress, word: String) -> Self {
-        line(&format!("::stop-commands::{word}"));
+    pub fn for_ci(redactor: Redactor, progress: ProgressReporter, word: String) -> Self {
+        print_line(&format!("::stop-commands::{word}"));
         Self::with(redactor, progress, Silence(Some(word)))
     }
 
-    pub fn plain(redactor: Redactor, progress: Progress) -> Self {
+    pub fn plain(redactor: Redactor, progress: ProgressReporter) -> Self {
         Self::with(redactor, progress, Silence(None))
     }
 
-    fn with(redactor: Redactor, progress: Progress, silence: Silence) -> Self {
+    fn with(redactor: Redactor, progress: ProgressReporter, silence: Silence) -> Self {
         Self {
-            lines: Arc::new(Mutex::new(redactor.lines())),
+            lines: Arc::new(Mutex::new(redactor.line_redactor())),
             redactor,
             progress,
             _silence: Arc::new(silence),
@@ -58,25 +58,25 @@ impl Console {
     }
 
     /// A line of the run itself.
-    pub fn say(&self, line: &str) {
+    pub fn log(&self, line: &str) {
         self.print("", line);
     }
 
     /// A line that a child printed.
-    pub fn child(&self, line: &str) {
+    pub fn log_child(&self, line: &str) {
         self.print(CHILD_MARK, line);
     }
 
     fn print(&self, mark: &str, line: &str) {
         // Once more without what cannot be seen: that may have cut a secret in two.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = text::log_line(&lines.redact(line));
+        let line = text::sanitize_log_line(&lines.redact(line));
         drop(lines);
-        let line = self.redactor.redacted(line);
+        let line = self.redactor.redact_owned(line);
         // An older spelling of commands counts anywhere in a line.
         let line = line.replace("##[", "## [");
-        self::line(&format!("{mark}{line}"));
-        self.progress.log(&line);
+        self::print_line(&format!("{mark}{line}"));
+        self.progress.report_log_line(&line);
         if let Ok(mut tail) = self.tail.write() {
             let surplus = (tail.len() + 1).saturating_sub(TAIL);
             tail.drain(..surplus);
@@ -90,18 +90,18 @@ impl Console {
     }
 
     /// The same of a text for people, who cannot see everything that may cut a secret in two.
-    pub fn shown(&self, text: &str) -> String {
+    pub fn sanitize(&self, text: &str) -> String {
         self.redactor
-            .redacted(text::visible(&self.redactor.redact(text)))
+            .redact_owned(text::strip_invisible(&self.redactor.redact(text)))
     }
 
     /// Whether one of the run's secrets stands in a text.
-    pub fn holds_secret(&self, text: &[u8]) -> bool {
-        self.redactor.finds_known(text)
+    pub fn contains_secret(&self, text: &[u8]) -> bool {
+        self.redactor.contains_known_secret(text)
     }
 
     /// Forgets earlier lines, so that [`Console::tail`] tells of what comes now.
-    pub fn mark(&self) {
+    pub fn clear_tail(&self) {
         if let Ok(mut tail) = self.tail.write() {
             tail.clear();
         }
@@ -117,6 +117,6 @@ impl Console {
 }
 
 /// Prints a line. Nobody may read any more, and the run goes on all the same.
-pub fn line(text: &str) {
+pub fn print_line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::agent;
 use super::child::ChildEnv;
-use super::console::line;
+use super::console::print_line;
 use super::git::Transport;
-use super::handover;
-use super::strays::Strays;
+use super::orphan_processes::OrphanProcesses;
+use super::reexec;
 use domain::ids::Repo;
 use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
-use domain::run_config::Inputs;
+use domain::run_config::RunInputs;
 use domain::secret::Secret;
-use domain::sensitive::secrets_in;
+use domain::sensitive_files::find_secrets;
 use vendors::http::Proxies;
 
 /// Variables that any child may have: how to find programs, speak and reach the network. None is
@@ -70,7 +70,7 @@ const TOKEN_INPUTS: [&str; 2] = ["run_token", "run_progress_token"];
 /// All that a run knows of the world when it starts. It cannot be printed: its inputs hold tokens.
 #[derive(Clone)]
 pub struct Environment {
-    pub inputs: Inputs,
+    pub inputs: RunInputs,
     pub repo: Repo,
     pub server_url: String,
     pub api_url: String,
@@ -99,13 +99,13 @@ pub struct Environment {
     /// Where the operator's own pipelines and steps stand.
     pub custom_root: Option<PathBuf>,
     /// Whether CI reads the log and obeys commands in it.
-    pub in_ci: bool,
+    pub is_ci: bool,
     /// The way out, for our own calls; children read it for themselves.
     pub proxies: Proxies,
     /// What any child gets.
-    pub child: ChildEnv,
+    pub child_env: ChildEnv,
     pub transport: Transport,
-    pub strays: Strays,
+    pub orphan_processes: OrphanProcesses,
 }
 
 /// Why the environment makes no run.
@@ -116,21 +116,21 @@ pub enum EnvironmentError {
     #[error("the variable {0} is not valid: {1}")]
     Invalid(&'static str, String),
     #[error("reading the event file {0}: {1}")]
-    Event(PathBuf, String),
+    EventFile(PathBuf, String),
     #[error("the run cannot leave its first environment behind: {0}")]
-    Handover(std::io::Error),
+    Reexec(std::io::Error),
 }
 
 impl Environment {
     /// Puts the process in its own place once more, called with `arguments` and without the
     /// credentials in its environment; [`Environment::take_over`] is how it goes on then. Returns
     /// only when that failed.
-    pub fn hand_over(arguments: &[&str]) -> EnvironmentError {
+    pub fn reexec(arguments: &[&str]) -> EnvironmentError {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         let kept = |name: &str| PASSED_ON.contains(&name) || name == KEPT;
-        EnvironmentError::Handover(handover::start_afresh(&variables, kept, arguments))
+        EnvironmentError::Reexec(reexec::exec_self(&variables, kept, arguments))
     }
 
     /// Takes what the process was started with, and takes the tokens out of the event file: an
@@ -138,8 +138,8 @@ impl Environment {
     ///
     /// # Errors
     /// When the run's inputs or its repository are missing or malformed.
-    pub fn take_over() -> Result<Self, EnvironmentError> {
-        let variables = handover::take().map_err(EnvironmentError::Handover)?;
+    pub fn from_reexec() -> Result<Self, EnvironmentError> {
+        let variables = reexec::take_variables().map_err(EnvironmentError::Reexec)?;
         let event = event(&variables)?;
         if let (Some(path), Some(event)) = (variables.get(EVENT_FILE), &event) {
             forget_tokens(Path::new(path), event);
@@ -178,8 +178,8 @@ impl Environment {
             secrets: listed(variables, SESSION_SECRETS)
                 .filter_map(|name| given(name).map(Secret::new))
                 .collect(),
-            direct_keys: secrets(variables, agent::direct_keys()),
-            cloud_keys: secrets(variables, agent::cloud_keys()),
+            direct_keys: secrets(variables, agent::direct_key_names()),
+            cloud_keys: secrets(variables, agent::cloud_key_names()),
             agent: given("AGENT_IMPLEMENT_AGENT"),
             agent_command: given("AGENT_IMPLEMENT_AGENT_COMMAND")
                 .unwrap_or_default()
@@ -187,16 +187,16 @@ impl Environment {
                 .map(str::to_owned)
                 .collect(),
             custom_root: given("AGENT_IMPLEMENT_CUSTOM_ROOT").map(PathBuf::from),
-            in_ci: given("GITHUB_ACTIONS").is_some(),
+            is_ci: given("GITHUB_ACTIONS").is_some(),
             proxies: proxies(given)?,
-            child: ChildEnv::new(
+            child_env: ChildEnv::new(
                 PASSED_ON
                     .into_iter()
                     .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_own(name)))
                     .filter_map(|name| Some((OsString::from(name), OsString::from(given(name)?)))),
             ),
             transport: Transport::Web,
-            strays: Strays::End,
+            orphan_processes: OrphanProcesses::Kill,
         })
     }
 
@@ -228,7 +228,7 @@ fn listed<'a>(variables: &'a HashMap<String, String>, list: &str) -> impl Iterat
 
 /// Whether a variable is the run's or its agent's own, whoever set it.
 fn is_own(name: &str) -> bool {
-    let mut keys = agent::direct_keys().chain(agent::cloud_keys());
+    let mut keys = agent::direct_key_names().chain(agent::cloud_key_names());
     let reserved = ["RUN_CONFIG", "SESSION_", "GITHUB_", "ACTIONS_", "RUNNER_"];
     reserved.iter().any(|prefix| name.starts_with(prefix)) || keys.any(|key| key == name)
 }
@@ -249,7 +249,7 @@ fn secrets(
 fn inputs(
     variables: &HashMap<String, String>,
     event: Option<&Value>,
-) -> Result<Inputs, EnvironmentError> {
+) -> Result<RunInputs, EnvironmentError> {
     let given = match variables.get("RUN_CONFIG").filter(|text| !text.is_empty()) {
         // The parser's own words could quote a token.
         Some(text) => serde_json::from_str(text).map_err(|_| {
@@ -284,11 +284,11 @@ fn event(variables: &HashMap<String, String>) -> Result<Option<Value>, Environme
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(EnvironmentError::Event(path, error.to_string())),
+        Err(error) => return Err(EnvironmentError::EventFile(path, error.to_string())),
     };
     serde_json::from_str(&text)
         .map(Some)
-        .map_err(|_| EnvironmentError::Event(path, "it is no JSON".to_owned()))
+        .map_err(|_| EnvironmentError::EventFile(path, "it is no JSON".to_owned()))
 }
 
 /// Writes the event back without tokens. Where it cannot be written, as in a read-only mount, it is
@@ -303,12 +303,12 @@ fn forget_tokens(path: &Path, event: &Value) {
         .filter(|name| inputs.shift_remove(**name).is_some())
         .count();
     if found > 0 && std::fs::write(path, event.to_string()).is_err() {
-        line("the event file cannot be written; the run's tokens stay in it");
+        print_line("the event file cannot be written; the run's tokens stay in it");
     }
 }
 
 /// These variables of our own environment, for a child of a command at a shell.
-pub fn passed_on(names: &[&str]) -> ChildEnv {
+pub fn inherited_env(names: &[&str]) -> ChildEnv {
     let pairs = names
         .iter()
         .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
@@ -321,7 +321,7 @@ pub fn passed_on(names: &[&str]) -> ChildEnv {
 ///
 /// # Errors
 /// When the event file is there but cannot be read.
-pub fn mask_lines() -> Result<Vec<String>, EnvironmentError> {
+pub fn add_mask_commands() -> Result<Vec<String>, EnvironmentError> {
     let path = std::env::var(EVENT_FILE).unwrap_or_default();
     let event = event(&HashMap::from([(EVENT_FILE.to_owned(), path)]))?;
     let inputs = event.as_ref().and_then(|event| event["inputs"].as_object());
@@ -333,7 +333,7 @@ pub fn mask_lines() -> Result<Vec<String>, EnvironmentError> {
         if TOKEN_INPUTS.contains(&name.as_str()) {
             secrets.push(text.to_owned());
         } else {
-            let found = secrets_in(text).into_iter();
+            let found = find_secrets(text).into_iter();
             secrets.extend(found.map(|range| text[range].to_owned()));
         }
     }
@@ -378,7 +378,7 @@ mod tests {
             None,
         )
         .unwrap();
-        let names: Vec<_> = environment.child.names().collect();
+        let names: Vec<_> = environment.child_env.names().collect();
         assert_eq!(names, ["LANG", "PATH"]);
         assert_eq!(environment.inputs["max_turns"], "7");
         assert!(!environment.inputs.contains_key("pr_number"));
@@ -406,7 +406,7 @@ mod tests {
             None,
         )
         .unwrap();
-        let names: Vec<_> = environment.child.names().collect();
+        let names: Vec<_> = environment.child_env.names().collect();
         assert_eq!(names, ["NODE_ENV", "NPM_TOKEN"]);
         assert_eq!(environment.secrets, [Secret::new("the-npm-token")]);
     }

@@ -2,91 +2,94 @@
 
 use serde_json::{Value, json};
 
-use super::run::{Failure, Run, StepOutcome};
+use super::context::{RunContext, RunFailure, StepOutcome};
 use super::steps;
 use super::text;
-use domain::report::{RunPhase, Step};
+use domain::report::{RunPhase, StepRecord};
 use domain::session_event::SessionEvent;
 use domain::time::Timestamp;
-use pipeline::Definition;
+use pipeline::PipelineDefinition;
 
 /// How much of a reason stands in a step?
 const MAX_REASON: usize = 4000;
 
 /// Performs every step in order. After a failure the rest is skipped.
-pub async fn execute(run: &mut Run, definition: &Definition) -> Result<(), Failure> {
+pub async fn execute(
+    run: &mut RunContext,
+    definition: &PipelineDefinition,
+) -> Result<(), RunFailure> {
     let mut steps = definition.steps.iter();
     let mut ended = Ok(());
     let mut is_ready = run.config.phase == RunPhase::Planning;
     for planned in steps.by_ref() {
-        if !is_ready && !planned.work.prepares() {
-            run.herald.tell(&SessionEvent::SetupComplete);
+        if !is_ready && !planned.implementation.is_preparation() {
+            run.status_reporter.report(&SessionEvent::SetupComplete);
             is_ready = true;
         }
-        let step = begin(run, &planned.id, &planned.kind);
-        run.console.say(&format!("step {}", planned.id));
-        match steps::perform(run, planned).await {
+        let step = begin_step(run, &planned.id, &planned.kind);
+        run.console.log(&format!("step {}", planned.id));
+        match steps::execute_step(run, planned).await {
             Ok(StepOutcome::Passed(outputs)) => {
-                run.found
+                run.state
                     .outputs
                     .insert(planned.id.clone(), outputs.clone());
-                end(run, step, "passed", Some(outputs));
+                end_step(run, step, "passed", Some(outputs));
             }
             Ok(StepOutcome::Skipped(reason)) => {
-                run.console.say(reason);
-                end(run, step, "skipped", Some(json!({ "reason": reason })));
+                run.console.log(reason);
+                end_step(run, step, "skipped", Some(json!({ "reason": reason })));
             }
             Err(failure) => {
-                let reason = shown(run, &failure.reason);
-                end(run, step, "failed", Some(json!({ "reason": reason })));
+                let reason = sanitize(run, &failure.reason);
+                end_step(run, step, "failed", Some(json!({ "reason": reason })));
                 ended = Err(failure);
                 break;
             }
         }
     }
     for planned in steps {
-        let step = step(&planned.id, &planned.kind, "skipped", Run::now());
-        run.progress.step(step);
+        let step = step(&planned.id, &planned.kind, "skipped", RunContext::now());
+        run.progress.report_step(step);
     }
     ended
 }
 
 /// Reports that a step begins. Inside another step it becomes that one's part.
-pub fn begin(run: &mut Run, id: &str, kind: &str) -> Step {
-    let mut step = step(id, kind, "running", Run::now());
+pub fn begin_step(run: &mut RunContext, id: &str, kind: &str) -> StepRecord {
+    let mut step = step(id, kind, "running", RunContext::now());
     step.parent_step_id = run.open_steps.last().map(|outer| outer.id.clone());
     run.open_steps.push(step.clone());
-    run.progress.step(step.clone());
+    run.progress.report_step(step.clone());
     step
 }
 
 /// Reports how a step ended.
-pub fn end(run: &mut Run, mut step: Step, status: &str, outputs: Option<Value>) {
-    let now = Run::now();
+pub fn end_step(run: &mut RunContext, mut step: StepRecord, status: &str, outputs: Option<Value>) {
+    let now = RunContext::now();
     let begun = Timestamp::parse(&step.started_at).unwrap_or(now);
     step.status = status.to_owned();
     step.ended_at = Some(now.to_string());
     step.elapsed_ms = u64::try_from(now.since(begun).as_millis()).ok();
     step.outputs = outputs.map(|value| redacted(run, value));
     run.open_steps.retain(|open| open.id != step.id);
-    run.progress.step(step);
+    run.progress.report_step(step);
 }
 
 /// Ends whatever was open when the run was cut short.
-pub fn end_open(run: &mut Run, status: &str, reason: &str) {
+pub fn end_open_steps(run: &mut RunContext, status: &str, reason: &str) {
     while let Some(step) = run.open_steps.last().cloned() {
-        end(run, step, status, Some(json!({ "reason": reason })));
+        end_step(run, step, status, Some(json!({ "reason": reason })));
     }
 }
 
 /// A text as it may leave the run.
-pub fn shown(run: &Run, text: &str) -> String {
-    text::cut(&run.console.shown(text), MAX_REASON)
+pub fn sanitize(run: &RunContext, text: &str) -> String {
+    text::truncate(&run.console.sanitize(text), MAX_REASON)
 }
 
-fn redacted(run: &Run, value: Value) -> Value {
+fn redacted(run: &RunContext, value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(shown(run, &text)),
+        Value::String(text) => Value::String(sanitize(run, &text)),
         Value::Array(values) => values
             .into_iter()
             .map(|value| redacted(run, value))
@@ -99,8 +102,8 @@ fn redacted(run: &Run, value: Value) -> Value {
     }
 }
 
-fn step(id: &str, kind: &str, status: &str, started: Timestamp) -> Step {
-    Step {
+fn step(id: &str, kind: &str, status: &str, started: Timestamp) -> StepRecord {
+    StepRecord {
         id: id.to_owned(),
         kind: kind.to_owned(),
         status: status.to_owned(),

@@ -3,10 +3,12 @@
 //! Both what is staged and everything the branch already holds beyond the base are judged, because
 //! both arrive in the pull request. The rules are [`domain::sensitive`]'s.
 
-use super::git::changes::{Change, Contents, Kind};
-use super::git::import::Import;
+use super::git::changes::{ChangeContents, TreeChange, TreeEntryKind};
+use super::git::staging::StagedTree;
 use super::git::{Git, GitError};
-use domain::sensitive::{self, AllowList, Category, Hit, Reason, Verdict};
+use domain::sensitive_files::{
+    self, AllowList, GuardReason, GuardVerdict, SecretCategory, SensitiveFile,
+};
 
 /// Folders and files that steer CI, agents and reviews. A change to them is legitimate and still
 /// deserves a person's look.
@@ -36,37 +38,42 @@ const WATCHED: [&str; 22] = [
 ];
 
 /// A credential of the run itself. Many have no shape that a rule could know.
-const OWN_CREDENTIAL: Reason = Reason::Content(Category::TokensAndAuth, "credential of this run");
+const OWN_CREDENTIAL: GuardReason =
+    GuardReason::Content(SecretCategory::TokensAndAuth, "credential of this run");
 
 /// What the guard found, in the order of paths.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Inspected {
+pub struct GuardReport {
     /// What must not be pushed.
-    pub blocked: Vec<Hit>,
+    pub blocked: Vec<SensitiveFile>,
     /// What a person should look at.
-    pub warned: Vec<Hit>,
+    pub warnings: Vec<SensitiveFile>,
 }
 
 /// What the guard says about one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    pub hit: Hit,
-    pub blocks: bool,
+pub struct GuardFinding {
+    pub hit: SensitiveFile,
+    pub is_blocking: bool,
     /// Where the secret stands, from 1.
     pub line: Option<usize>,
 }
 
-impl Found {
+impl GuardFinding {
     /// None of what passes.
-    pub fn of(path: &str, verdict: Verdict, line: Option<usize>) -> Option<Self> {
+    pub fn from_verdict(path: &str, verdict: GuardVerdict, line: Option<usize>) -> Option<Self> {
         let (reason, blocks) = match verdict {
-            Verdict::Passes => return None,
-            Verdict::Warns(reason) => (reason, false),
-            Verdict::Blocks(reason) => (reason, true),
+            GuardVerdict::Pass => return None,
+            GuardVerdict::Warn(reason) => (reason, false),
+            GuardVerdict::Block(reason) => (reason, true),
         };
         let path = path.to_owned();
-        let hit = Hit { path, reason };
-        Some(Self { hit, blocks, line })
+        let hit = SensitiveFile { path, reason };
+        Some(Self {
+            hit,
+            is_blocking: blocks,
+            line,
+        })
     }
 }
 
@@ -76,22 +83,27 @@ impl Found {
 pub async fn inspect(
     git: &Git,
     fork_point: &str,
-    staged: &Import,
+    staged: &StagedTree,
     allow: &AllowList,
     holds_own: impl Fn(&[u8]) -> bool,
-) -> Result<Inspected, GitError> {
+) -> Result<GuardReport, GitError> {
     let changes = git.changes(fork_point, &staged.tree).await?;
-    let mut inspected = Inspected {
+    let mut inspected = GuardReport {
         blocked: staged.blocked.clone(),
-        warned: Vec::new(),
+        warnings: Vec::new(),
     };
-    for Found { hit, blocks, .. } in judge_changes(git, &changes, allow, holds_own).await? {
+    for GuardFinding {
+        hit,
+        is_blocking: blocks,
+        ..
+    } in check_changes(git, &changes, allow, holds_own).await?
+    {
         match blocks {
             true => inspected.blocked.push(hit),
-            false => inspected.warned.push(hit),
+            false => inspected.warnings.push(hit),
         }
     }
-    for list in [&mut inspected.blocked, &mut inspected.warned] {
+    for list in [&mut inspected.blocked, &mut inspected.warnings] {
         list.sort_by(|one, other| one.path.cmp(&other.path));
         list.dedup_by(|one, other| one.path == other.path);
     }
@@ -99,104 +111,106 @@ pub async fn inspect(
 }
 
 /// Judges changes by their contents. A large file may be named more than once.
-pub async fn judge_changes(
+pub async fn check_changes(
     git: &Git,
-    changes: &[Change],
+    changes: &[TreeChange],
     allow: &AllowList,
     holds_own: impl Fn(&[u8]) -> bool,
-) -> Result<Vec<Found>, GitError> {
+) -> Result<Vec<GuardFinding>, GitError> {
     let mut found = Vec::new();
-    let look = |contents: Contents<'_>| {
+    let look = |contents: ChangeContents<'_>| {
         let path = contents.change.path.as_str();
         let is_own = holds_own(path.as_bytes()) || contents.after.is_some_and(&holds_own);
-        let (verdict, line) = if is_own && contents.change.after != Kind::Missing {
-            (Verdict::Blocks(OWN_CREDENTIAL), None)
+        let (verdict, line) = if is_own && contents.change.after != TreeEntryKind::Missing {
+            (GuardVerdict::Block(OWN_CREDENTIAL), None)
         } else {
             judge(&contents, allow)
         };
         let line = line.map(|line| line + contents.lines_before);
-        found.extend(Found::of(path, verdict, line));
+        found.extend(GuardFinding::from_verdict(path, verdict, line));
     };
-    git.each_content(changes, look).await?;
+    git.for_each_content(changes, look).await?;
     Ok(found)
 }
 
-fn judge(contents: &Contents<'_>, allow: &AllowList) -> (Verdict, Option<usize>) {
+fn judge(contents: &ChangeContents<'_>, allow: &AllowList) -> (GuardVerdict, Option<usize>) {
     let change = contents.change;
     let path = change.path.as_str();
     let verdict = match (change.after, contents.after) {
         // What is taken away does no harm any more.
-        (Kind::Missing, _) => Verdict::Passes,
-        (Kind::Gitlink, _) => Verdict::Blocks(Reason::NestedRepository),
-        (Kind::File | Kind::Link, None) => Verdict::Blocks(Reason::Unreadable),
-        (Kind::Link, Some(target)) => {
+        (TreeEntryKind::Missing, _) => GuardVerdict::Pass,
+        (TreeEntryKind::Gitlink, _) => GuardVerdict::Block(GuardReason::NestedRepository),
+        (TreeEntryKind::File | TreeEntryKind::Symlink, None) => {
+            GuardVerdict::Block(GuardReason::Unreadable)
+        }
+        (TreeEntryKind::Symlink, Some(target)) => {
             let before = match change.before {
-                Kind::Link => contents.before,
-                Kind::Missing | Kind::File | Kind::Gitlink => &[],
+                TreeEntryKind::Symlink => contents.before,
+                TreeEntryKind::Missing | TreeEntryKind::File | TreeEntryKind::Gitlink => &[],
             };
-            judge_link(path, before, target, allow)
+            check_symlink(path, before, target, allow)
         }
         // The host has this content already; its name is all that is new.
-        (Kind::File, Some(_)) if change.is_moved => Verdict::Passes,
-        (Kind::File, Some(after)) => {
+        (TreeEntryKind::File, Some(_)) if change.is_moved => GuardVerdict::Pass,
+        (TreeEntryKind::File, Some(after)) => {
             let before = match change.before {
-                Kind::File => contents.before,
-                Kind::Missing | Kind::Link | Kind::Gitlink => &[],
+                TreeEntryKind::File => contents.before,
+                TreeEntryKind::Missing | TreeEntryKind::Symlink | TreeEntryKind::Gitlink => &[],
             };
-            return with_name(change, allow, judge_file(path, before, after, allow));
+            return with_name(change, allow, check_file(path, before, after, allow));
         }
     };
     with_name(change, allow, (verdict, None))
 }
 
 /// Judges a file, and finds the line of what it is judged by.
-pub fn judge_file(
+pub fn check_file(
     path: &str,
     before: &[u8],
     after: &[u8],
     allow: &AllowList,
-) -> (Verdict, Option<usize>) {
-    let verdict = sensitive::judge(path, before, after, allow);
+) -> (GuardVerdict, Option<usize>) {
+    let verdict = sensitive_files::check_file(path, before, after, allow);
     let line = match &verdict {
-        Verdict::Passes => None,
-        Verdict::Warns(reason) | Verdict::Blocks(reason) => {
-            sensitive::line_of(path, before, after, reason)
+        GuardVerdict::Pass => None,
+        GuardVerdict::Warn(reason) | GuardVerdict::Block(reason) => {
+            sensitive_files::finding_line(path, before, after, reason)
         }
     };
     (verdict, line)
 }
 
 /// Judges where a link leads, and what its target says.
-pub fn judge_link(path: &str, before: &[u8], target: &[u8], allow: &AllowList) -> Verdict {
+pub fn check_symlink(path: &str, before: &[u8], target: &[u8], allow: &AllowList) -> GuardVerdict {
     let [before, target] = [before, target].map(String::from_utf8_lossy);
-    let said = || judge_words(path, &target, allow).filter(|_| before != target);
-    let reason = sensitive::judge_link(path, &target).or_else(said);
-    reason.map_or(Verdict::Passes, Verdict::Blocks)
+    let said = || check_name(path, &target, allow).filter(|_| before != target);
+    let reason = sensitive_files::check_symlink(path, &target).or_else(said);
+    reason.map_or(GuardVerdict::Pass, GuardVerdict::Block)
 }
 
 /// The verdict, unless it passes and the path is new and holds a secret itself.
 fn with_name(
-    change: &Change,
+    change: &TreeChange,
     allow: &AllowList,
-    judged: (Verdict, Option<usize>),
-) -> (Verdict, Option<usize>) {
-    let is_new = change.before == Kind::Missing && change.after != Kind::Missing;
-    let named = |path| judge_words(path, path, allow).filter(|_| is_new);
+    judged: (GuardVerdict, Option<usize>),
+) -> (GuardVerdict, Option<usize>) {
+    let is_new = change.before == TreeEntryKind::Missing && change.after != TreeEntryKind::Missing;
+    let named = |path| check_name(path, path, allow).filter(|_| is_new);
     match judged.0 {
-        Verdict::Blocks(_) => judged,
-        Verdict::Passes | Verdict::Warns(_) => {
-            named(&change.path).map_or(judged, |reason| (Verdict::Blocks(reason), None))
+        GuardVerdict::Block(_) => judged,
+        GuardVerdict::Pass | GuardVerdict::Warn(_) => {
+            named(&change.path).map_or(judged, |reason| (GuardVerdict::Block(reason), None))
         }
     }
 }
 
 /// Judges a name or the target of a link.
-pub fn judge_words(path: &str, words: &str, allow: &AllowList) -> Option<Reason> {
-    sensitive::judge_words(words).filter(|_| !allow.permits(path))
+pub fn check_name(path: &str, words: &str, allow: &AllowList) -> Option<GuardReason> {
+    sensitive_files::check_name(words).filter(|_| !allow.permits(path))
 }
 
 /// Changed paths that steer CI, agents or reviews.
-pub fn watched(changes: &[Change]) -> Vec<&str> {
+pub fn watched_paths(changes: &[TreeChange]) -> Vec<&str> {
     changes
         .iter()
         .map(|change| change.path.as_str())

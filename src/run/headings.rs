@@ -18,7 +18,7 @@ struct Heading<'t> {
 /// Returns a text whose headings fit below a section of a body: the highest stands at the level of
 /// sections, and neither a section that the body has itself (`ours`) nor one that was there before is
 /// named again. What stands below such a heading stays.
-pub fn fitted(text: &str, ours: &[&str]) -> String {
+pub fn normalize(text: &str, ours: &[&str]) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let top = headings(&lines).map(|(_, found)| found.level).min();
     let mut named: Vec<String> = ours.iter().map(|title| key(title)).collect();
@@ -144,9 +144,9 @@ mod tests {
             ("Summary\n=======", "Approach\n---", "Test Plan\n---"),
         ] {
             let text = format!("{summary}\nIt works.\n{approach}\nSlowly.\n{plan}\n- ran it");
-            assert_eq!(fitted(&text, &["Summary"]), expected, "{summary}");
+            assert_eq!(normalize(&text, &["Summary"]), expected, "{summary}");
             let twice = format!("{text}\n{summary}\n{plan}\n{approach}");
-            assert_eq!(fitted(&twice, &["Summary"]), expected, "{summary}");
+            assert_eq!(normalize(&twice, &["Summary"]), expected, "{summary}");
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
             ("", ""),
         ];
         for (text, expected) in rows {
-            assert_eq!(fitted(text, &["Summary", "Checks"]), expected, "{text}");
+            assert_eq!(normalize(text, &["Summary", "Checks"]), expected, "{text}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
             "words\n---\nwords",
             "- **Approach** was slow",
         ] {
-            assert_eq!(fitted(text, &["Summary"]), text.trim(), "{text}");
+            assert_eq!(normalize(text, &["Summary"]), text.trim(), "{text}");
         }
     }
 }

@@ -14,50 +14,50 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;
-mod callback;
 mod child;
 mod console;
+mod context;
 mod environment;
 mod executor;
 mod git;
 mod guard;
-mod handover;
 mod headings;
-mod herald;
-mod hold;
-mod meter;
+mod keep_alive;
+mod lifecycle;
+mod orchestrator_client;
+mod orphan_processes;
 mod patch;
-mod patience;
 mod prepare;
 mod programs;
 mod progress;
 mod prompts;
 mod pull_request;
+mod reexec;
 mod repo_config;
-mod run;
+mod retry;
 pub mod scan;
-mod start;
+mod status_reporter;
 mod steps;
-mod stop;
-mod strays;
+mod stop_signal;
 mod text;
+mod usage_meter;
 
 #[cfg(test)]
 mod tests;
 
 pub use child::ChildEnv;
 pub use console::Console;
-pub use environment::{Environment, EnvironmentError, mask_lines};
-pub use git::changes::read_changes;
-pub use meter::Meter;
-pub use progress::Progress;
-pub use repo_config::read_repository_files;
-pub use run::Folders;
-pub use start::run;
-pub use stop::StopSignal;
+pub use context::Folders;
+pub use environment::{Environment, EnvironmentError, add_mask_commands};
+pub use git::changes::fuzz_changes;
+pub use lifecycle::run;
+pub use progress::ProgressReporter;
+pub use repo_config::fuzz_repo_config;
+pub use stop_signal::StopSignal;
+pub use usage_meter::UsageMeter;
 
 /// A word that nobody else can know.
-fn random_word() -> String {
+fn random_hex() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0u8; 16];
     // Without randomness from the system no TLS connection would exist either.

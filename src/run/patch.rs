@@ -2,7 +2,7 @@
 //! with it.
 
 use super::git::{Git, GitError};
-use domain::caps::MAX_PATCH_BYTES;
+use domain::limits::MAX_PATCH_BYTES;
 
 /// Kept for the head, and for what redaction adds.
 const ROOM: usize = 5_000;
@@ -12,7 +12,7 @@ const FILE: &str = "diff --git ";
 
 /// What leads from one commit to another, with a word on how to apply it. Files that do not fit are
 /// left out whole, so that the rest still applies.
-pub async fn between(git: &Git, branch: &str, from: &str, to: &str) -> Result<String, GitError> {
+pub async fn create(git: &Git, branch: &str, from: &str, to: &str) -> Result<String, GitError> {
     let patch = git.patch(from, to).await?;
     let head = format!("# Could not be pushed to {branch}. Apply it on {from} with git apply.\n");
     Ok(fitting(&head, &patch, MAX_PATCH_BYTES))

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::agent::{self, Agent, Cli};
-use super::callback::Access;
+use super::agent::{self, Agent, AgentCli};
 use super::console::Console;
+use super::context::{Folders, RunContext, RunFailure, RunState};
 use super::environment::Environment;
 use super::git::program::GitProgram;
 use super::git::{Git, Transport};
-use super::herald::Herald;
-use super::programs::trust::Trust;
-use super::progress::Progress;
-use super::run::{Failure, Folders, Found, Run};
-use super::stop::StopSignal;
-use domain::caps;
-use domain::mapping::Provider;
+use super::orchestrator_client::OrchestratorClient;
+use super::programs::trust::PathTrust;
+use super::progress::ProgressReporter;
+use super::status_reporter::StatusReporter;
+use super::stop_signal::StopSignal;
+use domain::limits;
+use domain::mapping::ModelProvider;
 use domain::report::FailureCode;
 use domain::run_config::RunConfig;
 use domain::secret::Secret;
-use pipeline::{Definition, pipeline_of};
+use pipeline::{PipelineDefinition, pipeline_for_phase};
 use vendors::http::{Client, RelayClient};
 
 /// How long before its host ends the job does a run end itself, at most, to be able to say so? The
@@ -29,13 +29,13 @@ use vendors::http::{Client, RelayClient};
 const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
 
 /// What a run speaks with.
-pub struct Setting {
+pub struct RunServices {
     pub client: Client,
     pub console: Console,
-    pub progress: Progress,
-    pub herald: Herald,
+    pub progress: ProgressReporter,
+    pub status_reporter: StatusReporter,
     pub secrets: Vec<Secret>,
-    pub stop: StopSignal,
+    pub stop_signal: StopSignal,
 }
 
 /// Makes ready what the run works with, before anything of the repository is there.
@@ -45,38 +45,38 @@ pub struct Setting {
 pub fn prepare(
     environment: Environment,
     config: RunConfig,
-    setting: Setting,
-) -> Result<(Run, Definition), Failure> {
+    setting: RunServices,
+) -> Result<(RunContext, PipelineDefinition), RunFailure> {
     let custom_root = custom_root(&environment)?;
-    let definition =
-        pipeline::load(pipeline_of(config.phase), custom_root).map_err(Failure::other)?;
+    let definition = pipeline::load_pipeline(pipeline_for_phase(config.phase), custom_root)
+        .map_err(RunFailure::other)?;
     let folders = Folders::new(&environment.temp_root)
-        .map_err(|error| Failure::other(format!("making the work folder: {error}")))?;
+        .map_err(|error| RunFailure::other(format!("making the work folder: {error}")))?;
     let git = git_program(&environment)?;
     // Certificates are read now, before any foreign code runs.
     let host = match environment.transport {
-        Transport::Web => Some(RelayClient::new(&environment.proxies).map_err(Failure::other)?),
+        Transport::Web => Some(RelayClient::new(&environment.proxies).map_err(RunFailure::other)?),
         Transport::LocalFiles => None,
     };
     let agent = agent_of(&environment, &config.provider)?;
     let minutes = u64::from(
         config
             .job_timeout_minutes
-            .unwrap_or(caps::DEFAULT_JOB_MINUTES),
+            .unwrap_or(limits::DEFAULT_JOB_MINUTES),
     );
     let budget = Duration::from_secs(minutes * 60);
     let host_deadline = Instant::now() + budget;
-    let run = Run {
+    let run = RunContext {
         repo: environment.repo.clone(),
         api_url: environment.api_url.clone(),
         base_branch: environment.base_branch.clone(),
         run_url: environment.run_url.clone(),
         git: Git {
-            host,
+            relay_client: host,
             env: git.environment(),
             program: Some(git),
-            dir: folders.git_dir(),
-            tree: folders.tree(),
+            git_dir: folders.git_dir(),
+            work_tree: folders.work_tree(),
             url: environment.git_url(),
             transport: environment.transport,
         },
@@ -84,8 +84,8 @@ pub fn prepare(
         agent,
         console: setting.console,
         progress: setting.progress,
-        herald: setting.herald,
-        access: Access {
+        status_reporter: setting.status_reporter,
+        orchestrator: OrchestratorClient {
             client: setting.client,
             callback: config.callback.clone(),
             owner: environment.repo.owner.clone(),
@@ -93,13 +93,13 @@ pub fn prepare(
             workflow_token: environment.workflow_token.clone(),
         },
         secrets: setting.secrets,
-        child_env: environment.child,
-        strays: environment.strays,
-        stop: setting.stop,
+        child_env: environment.child_env,
+        orphan_processes: environment.orphan_processes,
+        stop_signal: setting.stop_signal,
         deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
         host_deadline,
         open_steps: Vec::new(),
-        found: Found::default(),
+        state: RunState::default(),
         config,
     };
     Ok((run, definition))
@@ -107,7 +107,7 @@ pub fn prepare(
 
 /// The folder of the operator's own pipelines and steps. One that is named and not there would take their
 /// steps, guards among them, out of the run without a word.
-fn custom_root(environment: &Environment) -> Result<Option<&Path>, Failure> {
+fn custom_root(environment: &Environment) -> Result<Option<&Path>, RunFailure> {
     match environment.custom_root.as_deref() {
         Some(root) if !root.is_dir() => {
             let reason = format!(
@@ -115,42 +115,42 @@ fn custom_root(environment: &Environment) -> Result<Option<&Path>, Failure> {
                  correct it, or unset it to run the built-in pipelines",
                 root.display()
             );
-            Err(Failure::new(FailureCode::SetupFailed, reason))
+            Err(RunFailure::new(FailureCode::SetupFailed, reason))
         }
         root => Ok(root),
     }
 }
 
 /// Git, found before anything of the repository runs: later its user may have put another in its place.
-fn git_program(environment: &Environment) -> Result<GitProgram, Failure> {
+fn git_program(environment: &Environment) -> Result<GitProgram, RunFailure> {
     let folders = [
         Some(environment.temp_root.clone()),
         environment.home.clone(),
     ];
-    let trust = Trust::of_process(folders.into_iter().flatten());
-    GitProgram::find(&environment.child, &trust)
-        .map_err(|error| Failure::new(FailureCode::SetupFailed, error))
+    let trust = PathTrust::for_current_user(folders.into_iter().flatten());
+    GitProgram::find(&environment.child_env, &trust)
+        .map_err(|error| RunFailure::new(FailureCode::SetupFailed, error))
 }
 
 /// The agent that the environment asks for; the repository's own settings are not known yet.
-fn agent_of(environment: &Environment, provider: &Provider) -> Result<Agent, Failure> {
+fn agent_of(environment: &Environment, provider: &ModelProvider) -> Result<Agent, RunFailure> {
     let (keys, cloud_region) = match provider {
-        Provider::Direct => (&environment.direct_keys, None),
-        Provider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
+        ModelProvider::Direct => (&environment.direct_keys, None),
+        ModelProvider::Cloud { region } => (&environment.cloud_keys, Some(region.clone())),
     };
     let cli = match environment.agent.as_deref() {
-        Some("command") => Cli::Command,
-        Some(name) => Cli::named(name).map_err(|unknown| {
+        Some("command") => AgentCli::Command,
+        Some(name) => AgentCli::from_name(name).map_err(|unknown| {
             let reason = format!("the variable AGENT_IMPLEMENT_AGENT: {unknown}, command");
-            Failure::new(FailureCode::SetupFailed, reason)
+            RunFailure::new(FailureCode::SetupFailed, reason)
         })?,
-        None if environment.agent_command.is_empty() => Cli::Claude,
-        None => Cli::Command,
+        None if environment.agent_command.is_empty() => AgentCli::Claude,
+        None => AgentCli::Command,
     };
     Ok(Agent {
         cli,
         command: environment.agent_command.clone(),
-        env: environment.child.clone(),
+        env: environment.child_env.clone(),
         keys: keys.clone(),
         program: None,
         cloud_region,

@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::console::line;
-use super::meter::Meter;
-use domain::report::{ProgressReport, Step, Usage};
-use domain::run_config::Callback;
+use super::console::print_line;
+use super::usage_meter::UsageMeter;
+use domain::report::{ProgressReport, StepRecord, Usage};
+use domain::run_config::RunCallback;
 use vendors::http::{Client, Method, Request};
 
 /// How often may log lines alone make a report?
@@ -32,35 +32,35 @@ const FLUSH: Duration = Duration::from_secs(10);
 
 /// A run's voice to the orchestrator. Clones share what waits.
 #[derive(Clone, Default)]
-pub struct Progress {
+pub struct ProgressReporter {
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    meter: Meter,
+    meter: UsageMeter,
     bell: Notify,
     sent: Notify,
 }
 
 #[derive(Default)]
 struct Waiting {
-    steps: VecDeque<Step>,
+    steps: VecDeque<StepRecord>,
     log: String,
     /// The step that log lines belong to.
-    current: Option<Step>,
+    current: Option<StepRecord>,
     sending: bool,
 }
 
-impl Progress {
+impl ProgressReporter {
     /// What the run uses is counted here, and told with every report.
-    pub fn meter(&self) -> &Meter {
+    pub fn usage_meter(&self) -> &UsageMeter {
         &self.shared.meter
     }
 
     /// Puts down a step's change.
-    pub fn step(&self, step: Step) {
+    pub fn report_step(&self, step: StepRecord) {
         let mut waiting = self.waiting();
         waiting.current = (step.status == "running").then(|| step.clone());
         waiting.steps.push_back(step);
@@ -69,7 +69,7 @@ impl Progress {
     }
 
     /// Puts down a line, which is redacted already.
-    pub fn log(&self, line: &str) {
+    pub fn report_log_line(&self, line: &str) {
         let mut waiting = self.waiting();
         waiting.log.push_str(line);
         waiting.log.push('\n');
@@ -88,7 +88,7 @@ impl Progress {
     pub fn start(
         &self,
         client: Client,
-        callback: &Callback,
+        callback: &RunCallback,
         run_id: Option<u64>,
     ) -> JoinHandle<()> {
         let sender = Sender {
@@ -136,7 +136,7 @@ impl Progress {
         Some(ProgressReport {
             step,
             run_id: None,
-            usage: Some(self.meter().total()).filter(|used| *used != Usage::default()),
+            usage: Some(self.usage_meter().total()).filter(|used| *used != Usage::default()),
             log: (!log.is_empty()).then_some(log),
         })
     }
@@ -152,7 +152,7 @@ impl Progress {
 }
 
 struct Sender {
-    progress: Progress,
+    progress: ProgressReporter,
     client: Client,
     url: String,
     token: String,
@@ -195,7 +195,7 @@ impl Sender {
             match self.client.send(&request).await {
                 Ok(_) => return,
                 Err(error) if error.is_permanent() || attempt == TRIES => {
-                    line(&format!("progress was not taken: {error}"));
+                    print_line(&format!("progress was not taken: {error}"));
                     return;
                 }
                 Err(_) => sleep(Duration::from_secs(u64::from(attempt))).await,
@@ -212,14 +212,14 @@ mod tests {
     use super::*;
     use crate::console::Console;
     use domain::secret::Secret;
-    use test_support::{Reply, TestServer};
+    use test_support::{StubReply, TestServer};
     use vendors::http::{Client, Redactor};
 
     #[tokio::test]
     async fn many_lines_make_few_reports_and_no_secret_leaves_in_one() {
-        let server = TestServer::start(|_, _| Reply::json(200, &json!({}))).await;
-        let progress = Progress::default();
-        let callback = Callback {
+        let server = TestServer::start(|_, _| StubReply::json(200, &json!({}))).await;
+        let progress = ProgressReporter::default();
+        let callback = RunCallback {
             url: server.url.clone(),
             run_token: Secret::new("r"),
             progress_token: Secret::new("p"),
@@ -230,29 +230,29 @@ mod tests {
             None,
         );
         let console = Console::plain(Redactor::new(["the-secret-value"]), progress.clone());
-        let step: Step = serde_json::from_value(json!({
+        let step: StepRecord = serde_json::from_value(json!({
             "id": "implement.1", "type": "implement", "status": "running",
             "started_at": "2027-01-15T08:00:00Z",
         }))
         .unwrap();
-        progress.step(step.clone());
+        progress.report_step(step.clone());
         let begun = Instant::now();
         let mut lines = 0;
         while begun.elapsed() < LOG_PERIOD * 2 {
             // The second would be whole again without what no terminal shows.
-            console.child(&format!(
+            console.log_child(&format!(
                 "line {lines} with the-secret-value and the-\u{1b}[1msecret\u{200b}-value"
             ));
             lines += 1;
             sleep(Duration::from_millis(10)).await;
         }
-        let passed = Step {
+        let passed = StepRecord {
             status: "passed".to_owned(),
             ..step
         };
-        progress.step(passed);
+        progress.report_step(passed);
         progress.flush().await;
-        let reports = server.asked();
+        let reports = server.requests();
         let logs: Vec<String> = reports
             .iter()
             .filter_map(|report| Some(report.json()["log"].as_str()?.to_owned()))

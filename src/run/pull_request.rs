@@ -5,11 +5,11 @@ use std::fmt::Display;
 
 use serde_json::json;
 
-use super::git::changes::Change;
+use super::context::{PreflightCheck, PreflightOutcome, RunContext};
+use super::git::changes::TreeChange;
 use super::guard;
 use super::headings;
-use super::run::{Check, CheckEnd, Run};
-use super::text::{self, neutral};
+use super::text::{self, sanitize_markdown};
 use domain::report::Usage;
 
 /// How much may the agent say?
@@ -22,13 +22,14 @@ const MAX_FINDING: usize = 1000;
 const MAX_NAMED: usize = 30;
 
 /// The title: the ticket's key, and its title on one line.
-pub fn title(run: &Run) -> String {
-    let title = neutral(&run.console.shown(&run.config.issue_title), 200).replace('\n', " ");
+pub fn title(run: &RunContext) -> String {
+    let title =
+        sanitize_markdown(&run.console.sanitize(&run.config.issue_title), 200).replace('\n', " ");
     format!("{}: {title}", run.config.issue_key)
 }
 
 /// The commit message. The trailer is how a later attempt of this dispatch finds its own work.
-pub fn commit_message(run: &Run) -> String {
+pub fn commit_message(run: &RunContext) -> String {
     format!(
         "{}\n\nAgent-Implement-Issue: {}\n{}\n",
         title(run),
@@ -38,7 +39,7 @@ pub fn commit_message(run: &Run) -> String {
 }
 
 /// The message of a commit that mends what a review found.
-pub fn mending_message(run: &Run) -> String {
+pub fn fix_commit_message(run: &RunContext) -> String {
     format!(
         "{}: Mend what the review found\n\nAgent-Implement-Issue: {}\n{}\n",
         run.config.issue_key,
@@ -48,7 +49,7 @@ pub fn mending_message(run: &Run) -> String {
 }
 
 /// The line that marks commits of this dispatch.
-pub fn trailer(run: &Run) -> String {
+pub fn trailer(run: &RunContext) -> String {
     format!("{TRAILER} {}", run.config.dispatch_id)
 }
 
@@ -56,7 +57,7 @@ pub fn trailer(run: &Run) -> String {
 pub const TRAILER: &str = "Agent-Implement-Dispatch:";
 
 /// The body of the pull request of a ticket.
-pub fn body(run: &Run, changes: &[Change]) -> String {
+pub fn body(run: &RunContext, changes: &[TreeChange]) -> String {
     let mut body = sections(run, changes);
     body.push_str(&format!("\nFixes {}\n", run.config.issue_key));
     body.push_str(&closing_lines(run));
@@ -65,7 +66,7 @@ pub fn body(run: &Run, changes: &[Change]) -> String {
 }
 
 /// The comment on a pull request that more work was put into.
-pub fn follow_up(run: &Run, changes: &[Change]) -> (String, String) {
+pub fn follow_up_comment(run: &RunContext, changes: &[TreeChange]) -> (String, String) {
     let marker = format!(
         "<!-- agent-implement-follow-up {} -->",
         run.config.dispatch_id
@@ -78,7 +79,11 @@ pub fn follow_up(run: &Run, changes: &[Change]) -> (String, String) {
 const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
 
 /// The comment on what the review of a commit left open. (spec: *Ticket comments posted*)
-pub fn gap_analysis(run: &Run, reviewed: &Reviewed<'_>, changes: &[Change]) -> (String, String) {
+pub fn gap_analysis_comment(
+    run: &RunContext,
+    reviewed: &ReviewStatus<'_>,
+    changes: &[TreeChange],
+) -> (String, String) {
     let commit = reviewed.commit.get(..12).unwrap_or(reviewed.commit);
     let mut body = format!("{GAP_ANALYSIS}\n## Review of {commit}\n\n");
     match reviewed.unresolved {
@@ -91,8 +96,8 @@ pub fn gap_analysis(run: &Run, reviewed: &Reviewed<'_>, changes: &[Change]) -> (
             }
         }
     }
-    if reviewed.mended > 0 {
-        let commits = match reviewed.mended {
+    if reviewed.fix_count > 0 {
+        let commits = match reviewed.fix_count {
             1 => "one more commit".to_owned(),
             more => format!("{more} more commits"),
         };
@@ -106,11 +111,11 @@ pub fn gap_analysis(run: &Run, reviewed: &Reviewed<'_>, changes: &[Change]) -> (
 }
 
 /// How a review stands.
-pub struct Reviewed<'a> {
+pub struct ReviewStatus<'a> {
     pub commit: &'a str,
     pub unresolved: &'a [String],
     /// Times that findings were mended and pushed.
-    pub mended: u32,
+    pub fix_count: u32,
 }
 
 /// The sections of a body, as they are named.
@@ -120,31 +125,31 @@ const SUSPICIOUS: &str = "Might hold a secret";
 const WATCHED: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
 
-fn sections(run: &Run, changes: &[Change]) -> String {
-    let summary = neutral(&run.console.redact(&run.found.summary), MAX_SUMMARY);
+fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
+    let summary = sanitize_markdown(&run.console.redact(&run.state.summary), MAX_SUMMARY);
     let ours = [SUMMARY, CHECKS, SUSPICIOUS, WATCHED, SETTINGS];
-    let summary = headings::fitted(&summary, &ours);
+    let summary = headings::normalize(&summary, &ours);
     let mut body = if summary.is_empty() {
         format!("## {SUMMARY}\n\nThe agent gave no summary.\n")
     } else {
         format!("## {SUMMARY}\n\n{summary}\n")
     };
     body.push_str(&format!("\n## {CHECKS}\n\n"));
-    if run.found.checks.is_empty() {
+    if run.state.preflight_checks.is_empty() {
         body.push_str("No checks of this repository were found.\n");
     }
-    for check in &run.found.checks {
+    for check in &run.state.preflight_checks {
         body.push_str(&check_line(check));
     }
     body.push_str(&watched(changes));
-    let suspicious = &run.found.suspicious;
+    let suspicious = &run.state.guard_warnings;
     if !suspicious.is_empty() {
         body.push_str(&format!(
             "\n## {SUSPICIOUS}\n\nNothing that is surely one; please check:\n\n"
         ));
         body.push_str(&named(suspicious));
     }
-    let unknown = &run.found.repo_config.unknown;
+    let unknown = &run.state.repo_config.unknown_settings;
     if !unknown.is_empty() {
         body.push_str(&format!("\n## {SETTINGS}\n\n"));
         body.push_str(&named(unknown));
@@ -153,8 +158,8 @@ fn sections(run: &Run, changes: &[Change]) -> String {
 }
 
 /// Names the changed files that deserve a person's look.
-fn watched(changes: &[Change]) -> String {
-    let watched = guard::watched(changes);
+fn watched(changes: &[TreeChange]) -> String {
+    let watched = guard::watched_paths(changes);
     if watched.is_empty() {
         return String::new();
     }
@@ -176,22 +181,22 @@ fn named(things: &[impl Display]) -> String {
 }
 
 fn list_item(text: &str, max: usize) -> String {
-    format!("- {}\n", neutral(text, max).replace('\n', " "))
+    format!("- {}\n", sanitize_markdown(text, max).replace('\n', " "))
 }
 
-fn check_line(check: &Check) -> String {
-    let ended = match check.ended {
-        CheckEnd::Passed => "passed",
-        CheckEnd::Failed => "failed",
-        CheckEnd::TimedOut => "did not end in time",
-        CheckEnd::Unavailable => "could not be run: its program is not installed",
+fn check_line(check: &PreflightCheck) -> String {
+    let ended = match check.outcome {
+        PreflightOutcome::Passed => "passed",
+        PreflightOutcome::Failed => "failed",
+        PreflightOutcome::TimedOut => "did not end in time",
+        PreflightOutcome::Unavailable => "could not be run: its program is not installed",
     };
     format!("- `{}`: {ended}\n", check.name.replace('`', ""))
 }
 
-fn closing_lines(run: &Run) -> String {
+fn closing_lines(run: &RunContext) -> String {
     let mut lines = String::new();
-    if run.found.workflow_token_used {
+    if run.state.workflow_token_used {
         lines.push_str(
             "\nThe orchestrator could not be asked for access, so this was pushed with the workflow's own token: \
              the host starts no checks for it. Push an empty commit, or close and reopen, to start them.\n",
@@ -201,9 +206,9 @@ fn closing_lines(run: &Run) -> String {
     lines
 }
 
-fn cost_line(run: &Run) -> String {
+fn cost_line(run: &RunContext) -> String {
     let link = run.run_url.as_ref().map(|url| format!(" · [run]({url})"));
-    let cost = cost(&run.progress.meter().total());
+    let cost = cost(&run.progress.usage_meter().total());
     format!("\n{cost}{}\n", link.unwrap_or_default())
 }
 
@@ -219,7 +224,7 @@ fn cost(usage: &Usage) -> String {
 }
 
 /// The hidden block by which the orchestrator knows its pull request.
-fn meta(run: &Run) -> String {
+fn meta(run: &RunContext) -> String {
     let config = &run.config;
     let meta = json!({
         "issueId": config.issue_id,
@@ -228,6 +233,6 @@ fn meta(run: &Run) -> String {
         "jobId": config.dispatch_id,
     });
     // An issue id that ended the comment would spill the rest.
-    let meta = text::visible(&meta.to_string()).replace("--", "\\u002d\\u002d");
+    let meta = text::strip_invisible(&meta.to_string()).replace("--", "\\u002d\\u002d");
     format!("<!-- agent-implement-meta {meta} -->")
 }

@@ -5,19 +5,19 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::git::changes::{MAX_BLOB, WINDOW, forget};
+use super::git::changes::{MAX_BLOB, WINDOW_SIZE, slide_window};
 use super::git::local::LocalRepository;
 use super::guard;
-pub use super::guard::Found;
-use super::repo_config::{SETTINGS_FILE, Settings};
-use domain::sensitive::{AllowList, Reason, Verdict};
+pub use super::guard::GuardFinding;
+use super::repo_config::{RepoSettings, SETTINGS_FILE};
+use domain::sensitive_files::{AllowList, GuardReason, GuardVerdict};
 
 /// What a scan comes to.
 #[derive(Debug, Default)]
-pub struct Scanned {
-    pub found: Vec<Found>,
+pub struct ScanReport {
+    pub findings: Vec<GuardFinding>,
     /// Files that were looked at.
-    pub files: usize,
+    pub file_count: usize,
 }
 
 /// Reads which files a repository permits: from this file, else from the folder's own settings, where it
@@ -25,7 +25,7 @@ pub struct Scanned {
 ///
 /// # Errors
 /// Which file cannot be read, and why.
-pub fn allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, String> {
+pub fn read_allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, String> {
     let own = folder.join(SETTINGS_FILE);
     let path = file.unwrap_or(&own);
     let text = match std::fs::read_to_string(path) {
@@ -33,7 +33,7 @@ pub fn allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, Strin
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("Cannot read {}: {error}", path.display())),
     };
-    let settings = Settings::parse(&text);
+    let settings = RepoSettings::parse(&text);
     let globs = settings.map(|settings| settings.guard.allow);
     let allow =
         globs.and_then(|globs| AllowList::compile(&globs).map_err(|error| error.to_string()));
@@ -44,10 +44,13 @@ pub fn allow_list(folder: &Path, file: Option<&Path>) -> Result<AllowList, Strin
 ///
 /// # Errors
 /// What git failed with.
-pub async fn staged(folder: &Path, allow: &AllowList) -> Result<Scanned, String> {
+pub async fn scan_staged(folder: &Path, allow: &AllowList) -> Result<ScanReport, String> {
     let judged = async {
         let repository = LocalRepository::open(folder).await?;
-        let (head, staged) = (repository.head().await?, repository.staged().await?);
+        let (head, staged) = (
+            repository.head_tree().await?,
+            repository.staged_tree().await?,
+        );
         between(&repository, &head, &staged, allow).await
     };
     judged
@@ -59,7 +62,11 @@ pub async fn staged(folder: &Path, allow: &AllowList) -> Result<Scanned, String>
 ///
 /// # Errors
 /// What git failed with, or that it is no range.
-pub async fn range(folder: &Path, range: &str, allow: &AllowList) -> Result<Scanned, String> {
+pub async fn scan_range(
+    folder: &Path,
+    range: &str,
+    allow: &AllowList,
+) -> Result<ScanReport, String> {
     let Some((base, head)) = range.split_once("..") else {
         return Err(format!("\"{range}\" is no range. Name it as BASE..HEAD."));
     };
@@ -67,8 +74,8 @@ pub async fn range(folder: &Path, range: &str, allow: &AllowList) -> Result<Scan
     let named = |name: &str| if name.is_empty() { "HEAD" } else { name }.to_owned();
     let judged = async {
         let repository = LocalRepository::open(folder).await?;
-        let base = repository.commit(&named(base)).await?;
-        let head = repository.commit(&named(head)).await?;
+        let base = repository.resolve_commit(&named(base)).await?;
+        let head = repository.resolve_commit(&named(head)).await?;
         let fork_point = repository.merge_base(&base, &head).await?;
         between(&repository, &fork_point, &head, allow).await
     };
@@ -82,19 +89,27 @@ async fn between(
     from: &str,
     to: &str,
     allow: &AllowList,
-) -> Result<Scanned, super::git::GitError> {
+) -> Result<ScanReport, super::git::GitError> {
     let changes = repository.git.changes(from, to).await?;
-    let found = guard::judge_changes(&repository.git, &changes, allow, |_| false).await?;
+    let found = guard::check_changes(&repository.git, &changes, allow, |_| false).await?;
     let files = changes.len();
-    Ok(Scanned { found, files }.sorted())
+    Ok(ScanReport {
+        findings: found,
+        file_count: files,
+    }
+    .sorted())
 }
 
 /// Judges files, and all files below folders, as new. `.git` is left out, and no link is followed.
 ///
 /// # Errors
 /// Which of the paths cannot be looked at, and why.
-pub fn files(folder: &Path, paths: &[PathBuf], allow: &AllowList) -> Result<Scanned, String> {
-    let mut scanned = Scanned::default();
+pub fn scan_files(
+    folder: &Path,
+    paths: &[PathBuf],
+    allow: &AllowList,
+) -> Result<ScanReport, String> {
+    let mut scanned = ScanReport::default();
     for path in paths {
         let start = folder.join(path);
         let unseen = |error| format!("Cannot read {}: {error}", path.display());
@@ -145,12 +160,12 @@ fn entries(path: &Path, name: &str) -> io::Result<Vec<(PathBuf, String)>> {
         .collect())
 }
 
-impl Scanned {
+impl ScanReport {
     /// In the order of paths, each once: what blocks before what warns.
     fn sorted(mut self) -> Self {
-        let key = |found: &Found| (found.hit.path.clone(), !found.blocks);
-        self.found.sort_by_cached_key(key);
-        self.found
+        let key = |found: &GuardFinding| (found.hit.path.clone(), !found.is_blocking);
+        self.findings.sort_by_cached_key(key);
+        self.findings
             .dedup_by(|one, other| one.hit.path == other.hit.path);
         self
     }
@@ -160,7 +175,10 @@ impl Scanned {
         let judged = match path.symlink_metadata() {
             Ok(found) if found.is_symlink() => std::fs::read_link(path).map(|target| {
                 let target = target.to_string_lossy();
-                (guard::judge_link(name, &[], target.as_bytes(), allow), None)
+                (
+                    guard::check_symlink(name, &[], target.as_bytes(), allow),
+                    None,
+                )
             }),
             Ok(found) if found.is_file() => {
                 File::open(path).and_then(|file| judge(name, file, allow))
@@ -169,15 +187,16 @@ impl Scanned {
             Ok(_) => Err(io::ErrorKind::PermissionDenied.into()),
             Err(error) => Err(error),
         };
-        let unread = |_| (Verdict::Blocks(Reason::Unreadable), None);
+        let unread = |_| (GuardVerdict::Block(GuardReason::Unreadable), None);
         let (mut verdict, line) = judged.unwrap_or_else(unread);
-        if !matches!(verdict, Verdict::Blocks(_))
-            && let Some(reason) = guard::judge_words(name, name, allow)
+        if !matches!(verdict, GuardVerdict::Block(_))
+            && let Some(reason) = guard::check_name(name, name, allow)
         {
-            verdict = Verdict::Blocks(reason);
+            verdict = GuardVerdict::Block(reason);
         }
-        self.files += 1;
-        self.found.extend(Found::of(name, verdict, line));
+        self.file_count += 1;
+        self.findings
+            .extend(GuardFinding::from_verdict(name, verdict, line));
     }
 }
 
@@ -186,23 +205,23 @@ fn judge(
     name: &str,
     mut file: impl Read,
     allow: &AllowList,
-) -> io::Result<(Verdict, Option<usize>)> {
+) -> io::Result<(GuardVerdict, Option<usize>)> {
     let (mut held, mut lines) = (Vec::new(), 0);
-    let mut worst = (Verdict::Passes, None);
+    let mut worst = (GuardVerdict::Pass, None);
     let mut room = MAX_BLOB;
     loop {
         let read = file.by_ref().take(room).read_to_end(&mut held)? as u64;
-        let (verdict, line) = guard::judge_file(name, &[], &held, allow);
+        let (verdict, line) = guard::check_file(name, &[], &held, allow);
         let line = line.map(|line| line + lines);
         match verdict {
-            Verdict::Blocks(_) => return Ok((verdict, line)),
-            Verdict::Warns(_) if worst.0 == Verdict::Passes => worst = (verdict, line),
-            Verdict::Warns(_) | Verdict::Passes => {}
+            GuardVerdict::Block(_) => return Ok((verdict, line)),
+            GuardVerdict::Warn(_) if worst.0 == GuardVerdict::Pass => worst = (verdict, line),
+            GuardVerdict::Warn(_) | GuardVerdict::Pass => {}
         }
         if read < room {
             return Ok(worst);
         }
-        lines += forget(&mut held);
-        room = WINDOW as u64;
+        lines += slide_window(&mut held);
+        room = WINDOW_SIZE as u64;
     }
 }

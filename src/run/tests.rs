@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 use super::environment::Environment;
 use super::git::Transport;
-use super::git::tests::{bare, path_from, shell};
-use super::start::run;
-use super::strays::Strays;
+use super::git::tests::{create_bare_repository, path_env_with, shell};
+use super::lifecycle::run;
+use super::orphan_processes::OrphanProcesses;
 use domain::ids::Repo;
-use domain::run_config::Inputs;
+use domain::run_config::RunInputs;
 use domain::secret::Secret;
-use test_support::{Asked, Reply, TestServer};
+use test_support::{RecordedRequest, StubReply, TestServer};
 use vendors::http::Proxies;
 
 const BRANCH: &str = "agent-implement/eng-1-say-hello";
@@ -44,7 +44,7 @@ impl Stage {
     async fn new(seed: &str) -> Self {
         test_support::install_tls();
         let dir = tempfile::tempdir().unwrap();
-        bare(dir.path(), "host/o/r.git", seed);
+        create_bare_repository(dir.path(), "host/o/r.git", seed);
         let pulls: Arc<Mutex<Vec<Value>>> = Arc::default();
         let refuse_pulls = Arc::new(Mutex::new(none as Refuses));
         let (known, refusal) = (pulls.clone(), refuse_pulls.clone());
@@ -84,7 +84,7 @@ impl Stage {
         folder
     }
 
-    fn inputs(&self) -> Inputs {
+    fn inputs(&self) -> RunInputs {
         [
             ("dispatch_id", "01JD"),
             ("issue_id", "uuid-1"),
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     /// A later dispatch on the pull request of the first.
-    fn more_work(&self) -> Inputs {
+    fn more_work(&self) -> RunInputs {
         let mut inputs = self.inputs();
         for (name, value) in [
             ("dispatch_id", "02JD"),
@@ -115,11 +115,11 @@ impl Stage {
         inputs
     }
 
-    async fn run(&self, agents: &Path, inputs: Inputs) -> bool {
+    async fn run(&self, agents: &Path, inputs: RunInputs) -> bool {
         self.run_in(self.environment(agents, inputs)).await
     }
 
-    fn environment(&self, agents: &Path, inputs: Inputs) -> Environment {
+    fn environment(&self, agents: &Path, inputs: RunInputs) -> Environment {
         Environment {
             inputs,
             repo: Repo::new("o", "r"),
@@ -139,10 +139,10 @@ impl Stage {
             agent: None,
             agent_command: vec![],
             custom_root: self.custom_root.clone(),
-            in_ci: false,
-            child: path_from(agents),
+            is_ci: false,
+            child_env: path_env_with(agents),
             transport: Transport::LocalFiles,
-            strays: Strays::Leave,
+            orphan_processes: OrphanProcesses::Leave,
         }
     }
 
@@ -158,10 +158,10 @@ impl Stage {
 
     fn bodies(&self, path: &str) -> Vec<Value> {
         self.server
-            .asked()
+            .requests()
             .iter()
             .filter(|asked| asked.method == "POST" && asked.path == path)
-            .map(Asked::json)
+            .map(RecordedRequest::json)
             .collect()
     }
 
@@ -188,33 +188,33 @@ impl Stage {
 }
 
 /// The orchestrator and the host in one.
-fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuses: Refuses) -> Reply {
+fn answer(asked: &RecordedRequest, pulls: &Mutex<Vec<Value>>, refuses: Refuses) -> StubReply {
     let path = asked.path.split('?').next().unwrap_or_default();
     let bearer = asked.header("authorization").unwrap_or_default();
     match (asked.method.as_str(), path) {
         ("POST", "/api/token") => {
             assert_eq!(bearer, "Bearer progress.token.x");
             assert_eq!(asked.json(), json!({"owner": "o"}));
-            Reply::json(
+            StubReply::json(
                 200,
                 &json!({"token": REPO_TOKEN, "expiresAt": "2099-01-01T00:00:00Z", "repository": "o/r"}),
             )
         }
         ("POST", "/runner/progress") => {
             assert_eq!(bearer, "Bearer progress.token.x");
-            Reply::json(200, &json!({"acknowledged": true}))
+            StubReply::json(200, &json!({"acknowledged": true}))
         }
         ("POST", "/runner/result") => {
             assert_eq!(bearer, "Bearer result.token.x");
-            Reply::json(200, &json!({"acknowledged": true, "warnings": []}))
+            StubReply::json(200, &json!({"acknowledged": true, "warnings": []}))
         }
         ("GET", "/repos/o/r/pulls") => {
-            Reply::json(200, &Value::Array(pulls.lock().unwrap().clone()))
+            StubReply::json(200, &Value::Array(pulls.lock().unwrap().clone()))
         }
         ("POST", "/repos/o/r/pulls") => {
             let asked = asked.json();
             if refuses(&asked) {
-                return Reply::json(422, &json!({"message": "Validation Failed"}));
+                return StubReply::json(422, &json!({"message": "Validation Failed"}));
             }
             let mut pulls = pulls.lock().unwrap();
             let number = pulls.len() + 1;
@@ -224,15 +224,15 @@ fn answer(asked: &Asked, pulls: &Mutex<Vec<Value>>, refuses: Refuses) -> Reply {
                 "merged_at": null, "head": {"ref": asked["head"], "sha": "h"}, "base": {"ref": asked["base"], "sha": "b"},
             });
             pulls.push(pull.clone());
-            Reply::json(201, &pull)
+            StubReply::json(201, &pull)
         }
-        ("GET", "/repos/o/r/issues/1/comments") => Reply::json(200, &json!([])),
+        ("GET", "/repos/o/r/issues/1/comments") => StubReply::json(200, &json!([])),
         ("POST", "/repos/o/r/issues/1/comments") => {
             let comment = json!({"id": 1, "body": asked.json()["body"], "html_url": "https://host/c/1", "user": null});
-            Reply::json(201, &comment)
+            StubReply::json(201, &comment)
         }
-        ("GET" | "PATCH", "/repos/o/r/pulls/1") => Reply::json(200, &pulls.lock().unwrap()[0]),
-        _ => Reply::json(404, &json!({"message": format!("no {path} here")})),
+        ("GET" | "PATCH", "/repos/o/r/pulls/1") => StubReply::json(200, &pulls.lock().unwrap()[0]),
+        _ => StubReply::json(404, &json!({"message": format!("no {path} here")})),
     }
 }
 

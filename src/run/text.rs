@@ -27,7 +27,7 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One line of somebody's output, as a log may hold it.
-pub fn log_line(text: &str) -> String {
+pub fn sanitize_log_line(text: &str) -> String {
     // What a carriage return overwrites was never meant to stay.
     let text = text.trim_end_matches('\r');
     let text = text.rsplit('\r').next().unwrap_or(text);
@@ -36,11 +36,11 @@ pub fn log_line(text: &str) -> String {
         .chars()
         .filter(|c| (!c.is_control() || *c == '\t') && !is_invisible(*c))
         .collect();
-    cut(&plain, MAX_LOG_LINE)
+    truncate(&plain, MAX_LOG_LINE)
 }
 
 /// Text without what a reader cannot see: controls, zero-width and bidirectional characters, tags.
-pub fn visible(text: &str) -> String {
+pub fn strip_invisible(text: &str) -> String {
     ESCAPES
         .replace_all(&text.replace("\r\n", "\n"), "")
         .chars()
@@ -68,8 +68,8 @@ static OURS: LazyLock<Regex> =
 
 /// Text of a model as a pull request or a comment may hold it: it mentions nobody, closes nothing,
 /// loads no image, hides nothing and gives no command.
-pub fn neutral(text: &str, max: usize) -> String {
-    let text = visible(text);
+pub fn sanitize_markdown(text: &str, max: usize) -> String {
+    let text = strip_invisible(text);
     let text = COMMENTS.replace_all(&text, "");
     let text = TAGS.replace_all(&text, format!("<{JOINER}$1"));
     let text = text.replace("![", &format!("!{JOINER}["));
@@ -79,11 +79,11 @@ pub fn neutral(text: &str, max: usize) -> String {
     let text = OURS.replace_all(&text, |found: &regex::Captures<'_>| {
         found[0].replace("gent-", &format!("gent{JOINER}-"))
     });
-    cut(text.trim(), max)
+    truncate(text.trim(), max)
 }
 
 /// The text up to `max` bytes, at a character's boundary, with a mark when something is missing.
-pub fn cut(text: &str, max: usize) -> String {
+pub fn truncate(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
@@ -108,9 +108,9 @@ mod tests {
             ("a\u{202e}b\u{200b}c\u{7}", "abc"),
             ("tab\tstays", "tab\tstays"),
         ] {
-            assert_eq!(log_line(raw), shown, "{raw:?}");
+            assert_eq!(sanitize_log_line(raw), shown, "{raw:?}");
         }
-        assert!(log_line(&"ä".repeat(5000)).len() <= MAX_LOG_LINE);
+        assert!(sanitize_log_line(&"ä".repeat(5000)).len() <= MAX_LOG_LINE);
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let raw = "Done @octocat. Fixes #12, closes: owner/repo#3, resolves ENG-4.\n\
                    ![x](http://evil/beacon.png) <img src=x> <!-- hidden -->\n\
                    /agent-implement do more <!-- agent-implement-meta {} -->";
-        let shown = neutral(raw, 10_000);
+        let shown = sanitize_markdown(raw, 10_000);
         for gone in [
             "@octocat",
             "#12",
@@ -133,6 +133,9 @@ mod tests {
         ] {
             assert!(!shown.contains(gone), "{gone} in {shown}");
         }
-        assert_eq!(neutral("We fixed the login.", 100), "We fixed the login.");
+        assert_eq!(
+            sanitize_markdown("We fixed the login.", 100),
+            "We fixed the login."
+        );
     }
 }

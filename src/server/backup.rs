@@ -13,11 +13,13 @@ use warp::http::header::{CONTENT_TYPE, HeaderValue};
 use warp::reply::Reply;
 use warp::{Filter, path};
 
-use super::parts::{ApiResult, Routes, one_of, only, operator, signed_in, with};
+use super::routing::{
+    ApiResult, Routes, one_of, operator, reject_other_methods, require_admin, with_app,
+};
 use domain::audit::{Action, Actor};
 use engine::app::App;
 use store::audit;
-use store::crash::{CrashPlan, CrashPoint};
+use store::crash_injection::{CrashPlan, CrashPoint};
 
 /// How many chunks may wait for the reader?
 const BACKLOG: usize = 8;
@@ -31,12 +33,12 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         backup
             .clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(send)
             .boxed(),
-        only(&backup, [Method::GET]),
+        reject_other_methods(&backup, [Method::GET]),
     ])
 }
 
@@ -44,7 +46,7 @@ pub fn routes(app: &App) -> Routes {
 /// a copy without its end is known as such.
 async fn send(by: Actor, app: App) -> ApiResult {
     // It holds all there is: whoever takes it is noted before they have it.
-    let (deed, now) = (by.did(Action::BackupTaken, "store"), app.now());
+    let (deed, now) = (by.audit_event(Action::BackupTaken, "store"), app.now());
     let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
     noted.await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
@@ -53,7 +55,7 @@ async fn send(by: Actor, app: App) -> ApiResult {
         let mut pipe = Pipe {
             sender: sender.clone(),
             reader,
-            crash: app.crash.clone(),
+            crash: app.crash_plan.clone(),
         };
         match app.store.back_up(app.now(), &mut pipe) {
             Ok(_) => tracing::info!("A backup was taken."),
@@ -85,7 +87,7 @@ impl io::Write for Pipe {
         let sent = async { timeout(PATIENCE, self.sender.send(chunk)).await };
         match self.reader.block_on(sent) {
             Ok(Ok(())) => {
-                self.crash.reach(CrashPoint::BackupHalfSent);
+                self.crash.crash_if_planned(CrashPoint::BackupHalfSent);
                 Ok(bytes.len())
             }
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),

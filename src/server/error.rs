@@ -13,16 +13,16 @@ use warp::http::{Method, StatusCode};
 use warp::reject::{Reject, Rejection};
 use warp::reply::{Reply, Response};
 
-use domain::keys::run_token::TokenError;
+use domain::crypto::run_token::RunTokenError;
 use domain::mapping::MappingError;
-use domain::report::{ResultError, StepError};
+use domain::report::{ResultReportError, StepRecordError};
 use domain::runner_mode::{self, RunnerMode};
-use domain::secrets::SecretNameError;
 use domain::session_event::SessionEventError;
-use engine::errands::ErrandError;
+use domain::session_secrets::SecretNameError;
 use engine::gap_fill::GapFillError;
-use engine::report::ReportError;
-use engine::sync::SyncError;
+use engine::outbox_admin::OutboxError;
+use engine::run_reports::ReportError;
+use engine::workflow_sync::SyncError;
 use store::StoreError;
 use vendors::scm::webhook::WebhookError;
 
@@ -79,13 +79,13 @@ impl ApiError {
     }
 
     /// A body beyond its route's limit.
-    pub fn too_large(limit: usize) -> Self {
+    pub fn body_too_large(limit: usize) -> Self {
         let error = format!("Request body is larger than {} KiB", limit >> 10);
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     }
 
     /// A body that did not come to its end in time.
-    pub fn too_slow() -> Self {
+    pub fn body_timeout() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
             "Request body took too long to arrive",
@@ -93,7 +93,7 @@ impl ApiError {
     }
 
     /// A body for which there is no room, now that others hold less than its sender.
-    pub fn crowded() -> Self {
+    pub fn too_many_large_bodies() -> Self {
         Self::new(
             StatusCode::TOO_MANY_REQUESTS,
             "Too many large request bodies at once",
@@ -102,7 +102,7 @@ impl ApiError {
     }
 
     /// A body that broke off.
-    pub fn cut_off() -> Self {
+    pub fn incomplete_body() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Request body ended early")
     }
 
@@ -122,7 +122,7 @@ impl ApiError {
     }
 
     fn from_rejection(rejection: &Rejection) -> Self {
-        if let Some(Refused(error)) = rejection.find() {
+        if let Some(ApiRejection(error)) = rejection.find() {
             error.clone()
         } else if rejection.is_not_found() {
             Self::not_found()
@@ -148,7 +148,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "A request could not be stored or read.");
         let told = match error {
-            StoreError::Full(_) => "The disk of the service is full",
+            StoreError::DiskFull(_) => "The disk of the service is full",
             _ => "The store is not available",
         };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, told)
@@ -157,13 +157,13 @@ impl From<StoreError> for ApiError {
 
 /// An error found while routing: its request is refused whatever other routes say.
 #[derive(Debug)]
-pub struct Refused(pub ApiError);
+pub struct ApiRejection(pub ApiError);
 
-impl Reject for Refused {}
+impl Reject for ApiRejection {}
 
 impl From<ApiError> for Rejection {
     fn from(error: ApiError) -> Self {
-        warp::reject::custom(Refused(error))
+        warp::reject::custom(ApiRejection(error))
     }
 }
 
@@ -177,36 +177,36 @@ pub async fn recover(rejection: Rejection) -> Result<Response, Infallible> {
 
 /// Why a run is refused, in slugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunnerFault {
+pub enum RunnerApiError {
     NotConfigured,
     MissingBearer,
-    Token(TokenError),
+    Token(RunTokenError),
     InvalidBody,
-    Result(ResultError),
-    Step(StepError),
+    Result(ResultReportError),
+    Step(StepRecordError),
     PhaseMismatch,
     MissingPrUrl,
     AlreadyConsumed,
     JobNotFound,
 }
 
-impl From<RunnerFault> for ApiError {
-    fn from(fault: RunnerFault) -> Self {
+impl From<RunnerApiError> for ApiError {
+    fn from(fault: RunnerApiError) -> Self {
         use StatusCode as S;
         let (status, slug) = match fault {
-            RunnerFault::NotConfigured => (S::NOT_IMPLEMENTED, "Runner callback not configured"),
-            RunnerFault::MissingBearer => (S::UNAUTHORIZED, "missing_bearer"),
-            RunnerFault::Token(error) => (S::UNAUTHORIZED, error.slug()),
-            RunnerFault::InvalidBody => (S::BAD_REQUEST, "invalid_body"),
-            RunnerFault::Result(error) => (S::BAD_REQUEST, error.slug()),
-            RunnerFault::Step(StepError::NotAnObject) => (S::BAD_REQUEST, "step_required"),
-            RunnerFault::Step(StepError::Field(name)) => {
+            RunnerApiError::NotConfigured => (S::NOT_IMPLEMENTED, "Runner callback not configured"),
+            RunnerApiError::MissingBearer => (S::UNAUTHORIZED, "missing_bearer"),
+            RunnerApiError::Token(error) => (S::UNAUTHORIZED, error.slug()),
+            RunnerApiError::InvalidBody => (S::BAD_REQUEST, "invalid_body"),
+            RunnerApiError::Result(error) => (S::BAD_REQUEST, error.slug()),
+            RunnerApiError::Step(StepRecordError::NotAnObject) => (S::BAD_REQUEST, "step_required"),
+            RunnerApiError::Step(StepRecordError::Field(name)) => {
                 return Self::new(S::BAD_REQUEST, format!("invalid_step_{name}"));
             }
-            RunnerFault::PhaseMismatch => (S::BAD_REQUEST, "phase_mismatch"),
-            RunnerFault::MissingPrUrl => (S::BAD_REQUEST, "missing_prUrl"),
-            RunnerFault::AlreadyConsumed => (S::CONFLICT, "already_consumed"),
-            RunnerFault::JobNotFound => (S::NOT_FOUND, "job_not_found"),
+            RunnerApiError::PhaseMismatch => (S::BAD_REQUEST, "phase_mismatch"),
+            RunnerApiError::MissingPrUrl => (S::BAD_REQUEST, "missing_prUrl"),
+            RunnerApiError::AlreadyConsumed => (S::CONFLICT, "already_consumed"),
+            RunnerApiError::JobNotFound => (S::NOT_FOUND, "job_not_found"),
         };
         let error = Self::new(status, slug);
         if status == S::UNAUTHORIZED {
@@ -220,8 +220,8 @@ impl From<RunnerFault> for ApiError {
 impl From<ReportError> for ApiError {
     fn from(error: ReportError) -> Self {
         match error {
-            ReportError::UnknownJob => RunnerFault::JobNotFound.into(),
-            ReportError::AlreadyConsumed => RunnerFault::AlreadyConsumed.into(),
+            ReportError::UnknownJob => RunnerApiError::JobNotFound.into(),
+            ReportError::AlreadyReported => RunnerApiError::AlreadyConsumed.into(),
             ReportError::Store(error) => error.into(),
         }
     }
@@ -229,22 +229,22 @@ impl From<ReportError> for ApiError {
 
 /// Why the trigger of a run is refused before anybody is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TriggerFault {
+pub enum TriggerApiError {
     NotConfigured,
     Unauthorized,
     InvalidBody,
 }
 
-impl From<TriggerFault> for ApiError {
-    fn from(fault: TriggerFault) -> Self {
+impl From<TriggerApiError> for ApiError {
+    fn from(fault: TriggerApiError) -> Self {
         use StatusCode as S;
         match fault {
-            TriggerFault::NotConfigured => {
+            TriggerApiError::NotConfigured => {
                 Self::new(S::NOT_IMPLEMENTED, "Gap fill trigger not configured")
             }
-            TriggerFault::Unauthorized => Self::new(S::UNAUTHORIZED, "unauthorized")
+            TriggerApiError::Unauthorized => Self::new(S::UNAUTHORIZED, "unauthorized")
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            TriggerFault::InvalidBody => Self::new(
+            TriggerApiError::InvalidBody => Self::new(
                 S::BAD_REQUEST,
                 "issueKey and positive integer prNumber required",
             ),
@@ -272,21 +272,21 @@ impl From<GapFillError> for ApiError {
 
 /// Why a webhook of the repository host is refused, in sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WebhookFault {
+pub enum WebhookApiError {
     NotConfigured,
     InvalidSignature,
     InvalidPayload,
     MissingPullFields,
 }
 
-impl From<WebhookFault> for ApiError {
-    fn from(fault: WebhookFault) -> Self {
+impl From<WebhookApiError> for ApiError {
+    fn from(fault: WebhookApiError) -> Self {
         use StatusCode as S;
         let (status, sentence) = match fault {
-            WebhookFault::NotConfigured => (S::SERVICE_UNAVAILABLE, "Webhook not configured"),
-            WebhookFault::InvalidSignature => (S::UNAUTHORIZED, "Invalid signature"),
-            WebhookFault::InvalidPayload => (S::BAD_REQUEST, "Invalid JSON payload"),
-            WebhookFault::MissingPullFields => (S::BAD_REQUEST, "Missing required PR fields"),
+            WebhookApiError::NotConfigured => (S::SERVICE_UNAVAILABLE, "Webhook not configured"),
+            WebhookApiError::InvalidSignature => (S::UNAUTHORIZED, "Invalid signature"),
+            WebhookApiError::InvalidPayload => (S::BAD_REQUEST, "Invalid JSON payload"),
+            WebhookApiError::MissingPullFields => (S::BAD_REQUEST, "Missing required PR fields"),
         };
         Self::new(status, sentence)
     }
@@ -295,21 +295,21 @@ impl From<WebhookFault> for ApiError {
 impl From<WebhookError> for ApiError {
     fn from(error: WebhookError) -> Self {
         match error {
-            WebhookError::MissingPullFields => WebhookFault::MissingPullFields.into(),
+            WebhookError::MissingPullFields => WebhookApiError::MissingPullFields.into(),
         }
     }
 }
 
 /// Why an administrator, or a session, is refused, in sentences.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminFault {
+pub enum AdminApiError {
     Unauthorized,
     InvalidBody,
     InvalidAccessCode,
     /// Too many wrong codes; how long to wait.
-    TooManyCodes(Duration),
+    TooManyAttempts(Duration),
     /// As many watch as can.
-    AudienceFull,
+    TooManyEventStreams,
     TeamNotFound,
     NothingDeleted,
     JobNotFound,
@@ -318,28 +318,28 @@ pub enum AdminFault {
     IssueIdRequired,
     NonceAndOwnerRequired,
     NonceRequired,
-    NonceUnknown,
+    InvalidNonce,
     Event(SessionEventError),
-    Step(StepError),
+    Step(StepRecordError),
     OwnerMismatch,
-    TokenFailed,
+    TokenIssueFailed,
     JqlRequired,
     InvalidJson,
     FieldIdRequired,
     /// What the ticketing system says against a query or a configuration.
-    TicketingRefused(Vec<String>),
-    TicketingBNotConfigured,
+    TicketingRejected(Vec<String>),
+    JiraNotConfigured,
     /// What a vendor said when we could not do what was asked.
     Vendor(String),
     /// A host of sessions that gave no answer, and why.
-    HostUnanswered(String),
+    HostUnreachable(String),
     /// Why some sessions could not be listed, and those that could.
     SessionsIncomplete {
-        unanswered: bool,
+        is_host_unreachable: bool,
         reason: String,
         sessions: Value,
     },
-    ModeUnknown,
+    InvalidMode,
     /// The mode was stored and the environment's is in force.
     ModeOverridden(RunnerMode),
     SessionsNotConfigured,
@@ -348,20 +348,20 @@ pub enum AdminFault {
     Invalid(String),
     SecretNotFound,
     /// What the system said to a look at the operator's own files.
-    Unreadable(String),
+    FilesUnreadable(String),
 }
 
-impl From<AdminFault> for ApiError {
-    fn from(fault: AdminFault) -> Self {
+impl From<AdminApiError> for ApiError {
+    fn from(fault: AdminApiError) -> Self {
         use StatusCode as S;
         let (status, sentence) = match fault {
-            AdminFault::Unauthorized => {
+            AdminApiError::Unauthorized => {
                 return Self::new(S::UNAUTHORIZED, "Unauthorized")
                     .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            AdminFault::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
-            AdminFault::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
-            AdminFault::TooManyCodes(wait) => {
+            AdminApiError::InvalidBody => (S::BAD_REQUEST, "Invalid request body"),
+            AdminApiError::InvalidAccessCode => (S::FORBIDDEN, "Invalid access code"),
+            AdminApiError::TooManyAttempts(wait) => {
                 // Rounded up: asking again at the second named must work.
                 let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
                 return Self::new(
@@ -370,55 +370,57 @@ impl From<AdminFault> for ApiError {
                 )
                 .with_header(RETRY_AFTER, seconds.max(1));
             }
-            AdminFault::AudienceFull => {
+            AdminApiError::TooManyEventStreams => {
                 return Self::new(S::TOO_MANY_REQUESTS, "Too many event streams are open")
                     .with_header(RETRY_AFTER, HeaderValue::from_static("15"));
             }
-            AdminFault::TeamNotFound => (S::NOT_FOUND, "Team not found"),
-            AdminFault::NothingDeleted => {
+            AdminApiError::TeamNotFound => (S::NOT_FOUND, "Team not found"),
+            AdminApiError::NothingDeleted => {
                 let body = Map::from_iter([("deleted".to_owned(), json!(false))]);
                 return Self::with_body(S::NOT_FOUND, body);
             }
-            AdminFault::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
-            AdminFault::JobNotFound => (S::NOT_FOUND, "job not found"),
-            AdminFault::NoPatch => (S::NOT_FOUND, "no patch"),
-            AdminFault::IssueNotFound => (S::NOT_FOUND, "issue not found"),
-            AdminFault::NonceAndOwnerRequired => (S::BAD_REQUEST, "nonce and owner are required"),
-            AdminFault::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
-            AdminFault::Event(SessionEventError::EventRequired) => {
+            AdminApiError::IssueIdRequired => (S::BAD_REQUEST, "issueId is required"),
+            AdminApiError::JobNotFound => (S::NOT_FOUND, "job not found"),
+            AdminApiError::NoPatch => (S::NOT_FOUND, "no patch"),
+            AdminApiError::IssueNotFound => (S::NOT_FOUND, "issue not found"),
+            AdminApiError::NonceAndOwnerRequired => {
+                (S::BAD_REQUEST, "nonce and owner are required")
+            }
+            AdminApiError::NonceRequired => (S::BAD_REQUEST, "nonce is required"),
+            AdminApiError::Event(SessionEventError::EventRequired) => {
                 (S::BAD_REQUEST, "event is required")
             }
-            AdminFault::Event(SessionEventError::Unknown(event)) => {
+            AdminApiError::Event(SessionEventError::Unknown(event)) => {
                 return Self::new(S::BAD_REQUEST, format!("Unknown event type: {event}"));
             }
-            AdminFault::Event(SessionEventError::PullRequired) => (
+            AdminApiError::Event(SessionEventError::PullRequired) => (
                 S::BAD_REQUEST,
                 "prNumber and prUrl of one pull request are required",
             ),
-            AdminFault::Step(StepError::NotAnObject) => (S::BAD_REQUEST, "step is required"),
-            AdminFault::Step(StepError::Field(name)) => {
+            AdminApiError::Step(StepRecordError::NotAnObject) => {
+                (S::BAD_REQUEST, "step is required")
+            }
+            AdminApiError::Step(StepRecordError::Field(name)) => {
                 let sentence = format!("step.{name} is required and must be a string");
                 return Self::new(S::BAD_REQUEST, sentence);
             }
-            AdminFault::NonceUnknown => (S::FORBIDDEN, "Invalid or expired nonce"),
-            AdminFault::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
-            AdminFault::JqlRequired => (S::BAD_REQUEST, "jql field required"),
-            AdminFault::InvalidJson => (S::BAD_REQUEST, "Invalid JSON body"),
-            AdminFault::FieldIdRequired => (S::BAD_REQUEST, "fieldId query param required"),
-            AdminFault::TicketingRefused(problems) => {
+            AdminApiError::InvalidNonce => (S::FORBIDDEN, "Invalid or expired nonce"),
+            AdminApiError::OwnerMismatch => (S::FORBIDDEN, "Owner mismatch"),
+            AdminApiError::JqlRequired => (S::BAD_REQUEST, "jql field required"),
+            AdminApiError::InvalidJson => (S::BAD_REQUEST, "Invalid JSON body"),
+            AdminApiError::FieldIdRequired => (S::BAD_REQUEST, "fieldId query param required"),
+            AdminApiError::TicketingRejected(problems) => {
                 return Self::new(S::BAD_REQUEST, problems.join("; "));
             }
-            AdminFault::TicketingBNotConfigured => {
-                (S::NOT_IMPLEMENTED, "Ticketing-B not configured")
-            }
-            AdminFault::Vendor(message) | AdminFault::Unreadable(message) => {
+            AdminApiError::JiraNotConfigured => (S::NOT_IMPLEMENTED, "Ticketing-B not configured"),
+            AdminApiError::Vendor(message) | AdminApiError::FilesUnreadable(message) => {
                 return Self::new(S::INTERNAL_SERVER_ERROR, message);
             }
-            AdminFault::HostUnanswered(reason) => {
+            AdminApiError::HostUnreachable(reason) => {
                 return Self::new(S::SERVICE_UNAVAILABLE, reason);
             }
-            AdminFault::SessionsIncomplete {
-                unanswered,
+            AdminApiError::SessionsIncomplete {
+                is_host_unreachable: unanswered,
                 reason,
                 sessions,
             } => {
@@ -428,21 +430,23 @@ impl From<AdminFault> for ApiError {
                 };
                 return Self::new(status, reason).with("sessions", sessions);
             }
-            AdminFault::TokenFailed => (S::INTERNAL_SERVER_ERROR, "Failed to generate token"),
-            AdminFault::ModeUnknown => (S::BAD_REQUEST, runner_mode::MODES),
-            AdminFault::ModeOverridden(mode) => {
+            AdminApiError::TokenIssueFailed => {
+                (S::INTERNAL_SERVER_ERROR, "Failed to generate token")
+            }
+            AdminApiError::InvalidMode => (S::BAD_REQUEST, runner_mode::INVALID_MODE_MESSAGE),
+            AdminApiError::ModeOverridden(mode) => {
                 let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
                 return Self::new(S::CONFLICT, sentence)
                     .with("persisted", json!(true))
                     .with("mode", json!(mode.as_str()))
                     .with("source", json!("env"));
             }
-            AdminFault::SessionsNotConfigured => {
+            AdminApiError::SessionsNotConfigured => {
                 (S::SERVICE_UNAVAILABLE, "Fly sessions config not set")
             }
-            AdminFault::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
-            AdminFault::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
-            AdminFault::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
+            AdminApiError::NameAndValueRequired => (S::BAD_REQUEST, "name and value are required"),
+            AdminApiError::Invalid(rule) => return Self::new(S::BAD_REQUEST, rule),
+            AdminApiError::SecretNotFound => (S::NOT_FOUND, "Secret not found"),
         };
         Self::new(status, sentence)
     }
@@ -450,31 +454,31 @@ impl From<AdminFault> for ApiError {
 
 impl From<SecretNameError> for ApiError {
     fn from(error: SecretNameError) -> Self {
-        AdminFault::Invalid(error.to_string()).into()
+        AdminApiError::Invalid(error.to_string()).into()
     }
 }
 
 impl From<SyncError> for ApiError {
     fn from(error: SyncError) -> Self {
         match error {
-            SyncError::NoTeam => AdminFault::TeamNotFound.into(),
-            SyncError::Failed(why) => AdminFault::Vendor(why).into(),
+            SyncError::NoTeam => AdminApiError::TeamNotFound.into(),
+            SyncError::Failed(why) => AdminApiError::Vendor(why).into(),
             SyncError::Store(error) => error.into(),
         }
     }
 }
 
-impl From<ErrandError> for ApiError {
-    fn from(error: ErrandError) -> Self {
+impl From<OutboxError> for ApiError {
+    fn from(error: OutboxError) -> Self {
         use StatusCode as S;
         let (status, sentence) = match error {
-            ErrandError::Unknown => (S::NOT_FOUND, "effect not found"),
-            ErrandError::Outdated => (
+            OutboxError::NotFound => (S::NOT_FOUND, "effect not found"),
+            OutboxError::Outdated => (
                 S::CONFLICT,
                 "A later run has set this anew since; it can only be dropped",
             ),
-            ErrandError::UnderWay => (S::CONFLICT, "It is being tried right now; drop it later"),
-            ErrandError::Store(error) => return error.into(),
+            OutboxError::InProgress => (S::CONFLICT, "It is being tried right now; drop it later"),
+            OutboxError::Store(error) => return error.into(),
         };
         Self::new(status, sentence)
     }

@@ -20,10 +20,13 @@ use warp::sse::Event;
 use warp::{Filter, path};
 
 use super::admin::jobs;
-use super::error::AdminFault;
-use super::parts::{ApiResult, Caller, Routes, caller, is_admin, one_of, only, signed_in, with};
+use super::error::AdminApiError;
+use super::routing::{
+    ApiResult, RequestAuth, Routes, is_admin, one_of, reject_other_methods, request_auth,
+    require_admin, with_app,
+};
 use engine::app::App;
-use store::{News, StoreResult, ledger};
+use store::{StoreChange, StoreResult, decisions};
 
 /// How many events may wait for a reader?
 const BACKLOG: usize = 64;
@@ -40,17 +43,20 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         events
             .clone()
-            .and(signed_in(app, Method::GET))
-            .and(caller())
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(request_auth())
+            .and(with_app(app))
             .then(open)
             .boxed(),
-        only(&events, [Method::GET]),
+        reject_other_methods(&events, [Method::GET]),
     ])
 }
 
-async fn open(caller: Caller, app: App) -> ApiResult {
-    let seat = app.audience.seat().ok_or(AdminFault::AudienceFull)?;
+async fn open(caller: RequestAuth, app: App) -> ApiResult {
+    let seat = app
+        .stream_subscribers
+        .try_acquire()
+        .ok_or(AdminApiError::TooManyEventStreams)?;
     let (sender, mut events) = mpsc::channel(BACKLOG);
     let teller = Teller {
         sender,
@@ -75,7 +81,7 @@ async fn open(caller: Caller, app: App) -> ApiResult {
 /// The one who tells a reader.
 struct Teller {
     sender: mpsc::Sender<Event>,
-    caller: Caller,
+    caller: RequestAuth,
     app: App,
 }
 
@@ -87,15 +93,18 @@ impl Teller {
         tokio::select! {
             _ = self.tell_news() => {}
             () = self.sender.closed() => {}
-            () = self.app.audience.dismissed() => {}
+            () = self.app.stream_subscribers.closed() => {}
         }
     }
 
     async fn tell_news(&self) -> Result<(), Over> {
-        let (mut news, mut pulse) = (self.app.store.listen(), self.app.pulse.feel());
+        let (mut news, mut pulse) = (
+            self.app.store.subscribe(),
+            self.app.heartbeats.subscribe_polls(),
+        );
         // What is watched from here on is known to the reader.
         self.send(Event::default().comment("listening"))?;
-        let heartbeat = self.app.pace.heartbeat;
+        let heartbeat = self.app.timings.stream_heartbeat_interval;
         let mut beat = Instant::now() + heartbeat;
         loop {
             tokio::select! {
@@ -117,7 +126,7 @@ impl Teller {
         }
     }
 
-    fn pass_on(&self, piece: &News) -> Result<(), Over> {
+    fn pass_on(&self, piece: &StoreChange) -> Result<(), Over> {
         match self.read(piece) {
             Ok(Some(event)) => self.send(event),
             Ok(None) => Ok(()),
@@ -129,20 +138,20 @@ impl Teller {
     }
 
     /// What there is to say about it; nothing when it is gone.
-    fn read(&self, piece: &News) -> StoreResult<Option<Event>> {
+    fn read(&self, piece: &StoreChange) -> StoreResult<Option<Event>> {
         let said = match piece {
-            News::Job(id) => self
+            StoreChange::Job(id) => self
                 .app
                 .store
-                .read(|tx| jobs::look(tx, id))?
+                .read(|tx| jobs::job_json(tx, id))?
                 .and_then(|job| event("job", &job).ok()),
-            News::Step(id) => event("step", &json!({ "jobId": id })).ok(),
-            News::Decision(issue) => self
+            StoreChange::Step(id) => event("step", &json!({ "jobId": id })).ok(),
+            StoreChange::Decision(issue) => self
                 .app
                 .store
-                .read(|tx| ledger::get(tx, issue))?
+                .read(|tx| decisions::get(tx, issue))?
                 .and_then(|row| event("decision", row.current()?).ok()),
-            News::Outbox => event("outbox", &json!({})).ok(),
+            StoreChange::Outbox => event("outbox", &json!({})).ok(),
         };
         Ok(said)
     }

@@ -5,7 +5,7 @@ use warp::Filter;
 use warp::http::Method;
 
 use super::error::ApiError;
-use super::parts::{ApiResult, Routes, method, ok, one_of, only, with};
+use super::routing::{ApiResult, Routes, method, ok, one_of, reject_other_methods, with_app};
 use engine::app::App;
 
 /// Routes of `/`.
@@ -14,10 +14,10 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         root.clone()
             .and(method(Method::GET))
-            .and(with(app))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&root, [Method::GET]),
+        reject_other_methods(&root, [Method::GET]),
     ])
 }
 
@@ -26,12 +26,15 @@ async fn show(app: App) -> ApiResult {
     if !app.store.is_healthy() {
         reasons.push("the store cannot write".to_owned());
     }
-    reasons.extend(app.store.space().trouble());
+    reasons.extend(app.store.disk_space().problem());
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));
-    state.insert("polls".to_owned(), json!(app.pulse.polls()));
-    state.insert("lastPollAt".to_owned(), json!(app.pulse.last_poll_at()));
+    state.insert("polls".to_owned(), json!(app.heartbeats.polls()));
+    state.insert(
+        "lastPollAt".to_owned(),
+        json!(app.heartbeats.last_poll_at()),
+    );
     state.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
     if reasons.is_empty() {
         return Ok(ok(&state));

@@ -9,37 +9,37 @@
 mod admin;
 mod backup;
 mod body;
-mod client;
-mod control;
-mod crowd;
-mod descriptors;
+mod body_memory;
+mod client_identity;
+mod connection_limit;
+mod control_socket;
 mod error;
 mod events;
+mod file_descriptors;
 mod health;
-mod hooks;
 mod listen;
 mod metrics;
 mod openapi;
 mod panel;
-mod parts;
-mod room;
+mod repo_host_webhook;
+mod routing;
 mod runner;
 mod session;
-mod signers;
 mod tarpit;
-mod ticketing_hooks;
+mod ticketing_webhooks;
 mod trigger;
+mod verified_senders;
 
 use warp::Filter;
 use warp::filters::BoxedFilter;
 use warp::reply::Response;
 
 use engine::app::App;
-use parts::Routes;
+use routing::Routes;
 
-pub use admin::why::{WhyView, look as why};
-pub use control::{Control, reachable as control_socket};
-pub use descriptors::raise_descriptor_limit;
+pub use admin::why::{IssueDecisionView, explain_issue as why};
+pub use control_socket::{ControlSocket, control_socket_path as control_socket};
+pub use file_descriptors::raise_descriptor_limit;
 pub use listen::{bind, serve, serve_control};
 pub use openapi::document;
 
@@ -64,13 +64,13 @@ pub fn control_routes(app: &App) -> BoxedFilter<(Response,)> {
 fn for_anybody(app: &App) -> Vec<Routes> {
     let mut all = vec![
         runner::routes(app),
-        hooks::routes(app),
-        ticketing_hooks::routes(app),
+        repo_host_webhook::routes(app),
+        ticketing_webhooks::routes(app),
         health::routes(app),
         session::routes(app),
         trigger::routes(app),
     ];
-    if app.config.metrics.on {
+    if app.config.metrics.enabled {
         all.push(metrics::routes(app));
     }
     all
@@ -86,10 +86,10 @@ fn for_operators(app: &App) -> Vec<Routes> {
 }
 
 fn answering(all: Vec<Routes>) -> BoxedFilter<(Response,)> {
-    parts::one_of(all)
-        .map(parts::reply)
+    routing::one_of(all)
+        .map(routing::reply)
         .recover(error::recover)
         .unify()
-        .map(parts::dressed)
+        .map(routing::with_default_headers)
         .boxed()
 }

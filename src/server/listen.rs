@@ -28,15 +28,15 @@ use warp::filters::BoxedFilter;
 use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
-use super::client;
-use super::control::Control;
-use super::crowd::{Attended, Crowd, Place, Standing};
-use super::descriptors::Capacity;
+use super::client_identity;
+use super::connection_limit::{ConnectionLimit, ConnectionSlot, GuardedBody, TrustLevel};
+use super::control_socket::ControlSocket;
 use super::error::ApiError;
+use super::file_descriptors::SocketCapacity;
 use super::metrics::requests;
-use super::parts::{self, Peer};
-use super::signers::Signers;
+use super::routing::{self, Peer};
 use super::tarpit::Tarpit;
+use super::verified_senders::VerifiedSenders;
 use engine::app::App;
 
 /// How long may a connection take to send a request's head, or stay idle between two?
@@ -72,7 +72,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Where connections come in.
 enum Door {
     Network(TcpListener),
-    Control(Control),
+    Control(ControlSocket),
 }
 
 /// Serves the network until `stop` resolves, then finishes the requests under way.
@@ -94,7 +94,7 @@ pub async fn serve(
 /// As [`serve`].
 pub async fn serve_control(
     app: App,
-    control: Control,
+    control: ControlSocket,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let routes = super::control_routes(&app);
@@ -107,11 +107,11 @@ async fn keep(
     routes: BoxedFilter<(Response,)>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let capacity = Capacity::now();
+    let capacity = SocketCapacity::current();
     let hall = Hall {
         app,
         routes,
-        crowd: Crowd::new(capacity.connections),
+        crowd: ConnectionLimit::new(capacity.connections),
         tarpit: Arc::new(Tarpit::new(capacity.tarpit)),
         signers: Arc::default(),
         connections: GracefulShutdown::new(),
@@ -126,7 +126,7 @@ async fn keep(
         }
     }
     drop(door);
-    app.audience.dismiss();
+    app.stream_subscribers.close();
     tokio::time::timeout(STOP_DEADLINE, hall.connections.shutdown())
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "requests were cut off at the stop"))
@@ -136,9 +136,9 @@ async fn keep(
 struct Hall<'a> {
     app: &'a App,
     routes: BoxedFilter<(Response,)>,
-    crowd: Crowd,
+    crowd: ConnectionLimit,
     tarpit: Arc<Tarpit>,
-    signers: Arc<Signers>,
+    signers: Arc<VerifiedSenders>,
     connections: GracefulShutdown,
 }
 
@@ -154,7 +154,7 @@ impl Hall<'_> {
             }
             Door::Control(control) => {
                 if let Some(stream) = control.accept().await? {
-                    self.connect(stream, Peer::Owner).await?;
+                    self.connect(stream, Peer::ControlSocket).await?;
                 }
             }
         }
@@ -166,8 +166,8 @@ impl Hall<'_> {
         stream: impl AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static,
         peer: Peer,
     ) -> io::Result<()> {
-        let owner = client::owner(self.app, peer);
-        let Some(place) = self.crowd.enter(owner).await.map(Arc::new) else {
+        let owner = client_identity::peer_key(self.app, peer);
+        let Some(place) = self.crowd.acquire(owner).await.map(Arc::new) else {
             return Ok(());
         };
         let (socket, tarpit) = (
@@ -191,7 +191,7 @@ impl Hall<'_> {
         let watched = Box::pin(self.connections.watch(connection));
         tokio::spawn(async move {
             tokio::select! {
-                () = place.asked_to_leave() => {
+                () = place.evicted() => {
                     tracing::debug!(?peer, "Evicted a connection.");
                 }
                 () = silence(&place) => {
@@ -203,7 +203,7 @@ impl Hall<'_> {
                         tracing::debug!(?peer, %error, "A connection broke.");
                     }
                     // Closed now, the rest of a body that was refused would take its answer with it.
-                    if !place.has_refused() {
+                    if !place.has_rejected_request() {
                         return;
                     }
                 }
@@ -221,16 +221,16 @@ impl Hall<'_> {
         let is_the_callers = [ConnectionAborted, ConnectionRefused, ConnectionReset];
         if !is_the_callers.contains(&error.kind()) {
             tracing::error!(%error, "Connections cannot be accepted.");
-            self.crowd.shed();
+            self.crowd.evict_anonymous();
             tokio::time::sleep(ACCEPT_REST).await;
         }
     }
 }
 
 /// Resolves when a connection has had no request in its first seconds.
-async fn silence(place: &Place) {
+async fn silence(place: &ConnectionSlot) {
     tokio::time::sleep(FIRST_HEAD_TIMEOUT).await;
-    if place.has_asked() {
+    if place.has_received_request() {
         std::future::pending().await
     }
 }
@@ -240,17 +240,17 @@ async fn answer<S>(
     routes: TowerToHyperService<S>,
     mut request: Request<Incoming>,
     peer: Peer,
-    place: Arc<Place>,
-    signers: Arc<Signers>,
+    place: Arc<ConnectionSlot>,
+    signers: Arc<VerifiedSenders>,
 ) -> Result<warp::http::Response<impl Body<Data = Bytes, Error = warp::Error>>, hyper::Error>
 where
     TowerToHyperService<S>:
         Service<Request<Incoming>, Response = Response, Error = std::convert::Infallible>,
 {
-    let mut guest = client::guest(&app, peer, request.uri().path(), request.headers());
-    let signer = (guest.standing == Standing::Signed).then_some(guest.owner);
-    guest.standing = signers.standing(guest);
-    let busy = place.begin(guest.standing, guest.owner);
+    let mut guest = client_identity::identify(&app, peer, request.uri().path(), request.headers());
+    let signer = (guest.trust == TrustLevel::UnverifiedSignature).then_some(guest.key);
+    guest.trust = signers.trust_level(guest);
+    let busy = place.begin_request(guest.trust, guest.key);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let (began, path) = (Instant::now(), request.uri().path().to_owned());
     if request.method() == Method::HEAD {
@@ -265,17 +265,17 @@ where
         Ok(Ok(response)) => response,
         Err(_) => {
             span.in_scope(|| tracing::error!("A request panicked."));
-            parts::dressed(ApiError::internal().into_response())
+            routing::with_default_headers(ApiError::internal().into_response())
         }
     };
     if has_body && response.status().is_client_error() {
-        place.refuse();
+        place.mark_rejected();
     }
     if let Some(signer) = signer {
-        signers.note(signer, response.status());
+        signers.record_response(signer, response.status());
     }
     let status = response.status().as_u16();
     requests::count(&app.metrics, &path, status, began.elapsed());
     span.in_scope(|| tracing::debug!(status, "Answered."));
-    Ok(response.map(|body| Attended::new(body, busy)))
+    Ok(response.map(|body| GuardedBody::new(body, busy)))
 }

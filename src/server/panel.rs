@@ -24,7 +24,7 @@ use warp::reply::{Reply, Response};
 use warp::{Filter, path};
 
 use super::error::ApiError;
-use super::parts::{ApiResult, Routes, method, one_of, only};
+use super::routing::{ApiResult, Routes, method, one_of, reject_other_methods};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../assets");
 
@@ -47,7 +47,7 @@ pub fn routes() -> Routes {
             .and(warp::header::headers_cloned())
             .then(show)
             .boxed(),
-        only(&any, [Method::GET]),
+        reject_other_methods(&any, [Method::GET]),
     ])
 }
 

@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
-use super::error::{AdminFault, ApiError};
-use super::parts::{
-    ApiResult, BODY, Routes, about_job, authorization, body, json, method, ok, one_of, only,
-    run_claims, with,
+use super::error::{AdminApiError, ApiError};
+use super::routing::{
+    ApiResult, MAX_BODY, Routes, authorization, body, method, ok, one_of, parse_json,
+    record_job_id, reject_other_methods, verify_run_token, with_app,
 };
+use domain::crypto::run_token::{RunClaims, TokenAudience};
 use domain::job::{Job, JobKind};
-use domain::keys::run_token::{Audience, RunClaims};
-use domain::report::{ProgressReport, Step};
+use domain::report::{ProgressReport, StepRecord};
 use domain::session_event::SessionEvent;
 use engine::app::App;
-use engine::plain_token;
-use engine::report::{self, ReportError};
-use engine::session;
+use engine::github_token;
+use engine::run_reports::{self, ReportError};
+use engine::session_events;
 use store::{StoreError, jobs};
-use vendors::scm::RepoPurpose;
+use vendors::scm::RepoTokenAccess;
 
 /// Routes of sessions.
 pub fn routes(app: &App) -> Routes {
@@ -36,44 +36,48 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(post.clone())
             .and(authorization())
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(issue_token)
             .boxed(),
         status
             .clone()
             .and(post.clone())
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(tell_status)
             .boxed(),
         step.clone()
             .and(post)
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(report_step)
             .boxed(),
-        only(&token, [Method::POST]),
-        only(&status, [Method::POST]),
-        only(&step, [Method::POST]),
+        reject_other_methods(&token, [Method::POST]),
+        reject_other_methods(&status, [Method::POST]),
+        reject_other_methods(&step, [Method::POST]),
     ])
 }
 
 async fn issue_token(header: Option<String>, body: Bytes, app: App) -> ApiResult {
     let claims = match &header {
-        Some(header) => Some(run_claims(&app, Some(header), Audience::Progress)?),
+        Some(header) => Some(verify_run_token(
+            &app,
+            Some(header),
+            TokenAudience::Progress,
+        )?),
         None => None,
     };
-    let body = json(&body).ok_or(AdminFault::TokenFailed)?;
+    let body = parse_json(&body).ok_or(AdminApiError::TokenIssueFailed)?;
     let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
     let (owner, nonce) = (text("owner"), text("nonce"));
     let Some(owner) = owner.filter(|_| nonce.is_some() || claims.is_some()) else {
-        return Err(AdminFault::NonceAndOwnerRequired.into());
+        return Err(AdminApiError::NonceAndOwnerRequired.into());
     };
-    let job = session_job(&app, nonce, claims)?.ok_or(AdminFault::NonceUnknown)?;
-    about_job(&job.id);
+    let job = session_job(&app, nonce, claims)?.ok_or(AdminApiError::InvalidNonce)?;
+    record_job_id(&job.id);
     if !job.repo.owner.eq_ignore_ascii_case(owner) {
-        return Err(AdminFault::OwnerMismatch.into());
+        return Err(AdminApiError::OwnerMismatch.into());
     }
     repo_token(&app, &job).await
 }
@@ -85,7 +89,9 @@ fn session_job(
     claims: Option<RunClaims>,
 ) -> Result<Option<Job>, ApiError> {
     if let Some(nonce) = nonce {
-        return Ok(app.store.read(|tx| session::job_of(tx, nonce))?);
+        return Ok(app
+            .store
+            .read(|tx| session_events::job_by_nonce(tx, nonce))?);
     }
     let Some(claims) = claims else {
         return Ok(None);
@@ -95,44 +101,46 @@ fn session_job(
 }
 
 async fn tell_status(body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
+    let body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
     let nonce = nonce_of(&body)?;
-    let event = SessionEvent::parse(&body).map_err(AdminFault::Event)?;
-    let identity = event.identity(&body);
-    let told = session::tell(&app, nonce, event, identity).await;
+    let event = SessionEvent::parse(&body).map_err(AdminApiError::Event)?;
+    let identity = event.dedup_key(&body);
+    let told = session_events::record(&app, nonce, event, identity).await;
     if !told.map_err(not_stored)? {
-        return Err(AdminFault::NonceUnknown.into());
+        return Err(AdminApiError::InvalidNonce.into());
     }
     Ok(ok(&json!({"ok": true})))
 }
 
 async fn report_step(body: Bytes, app: App) -> ApiResult {
     let bytes = body.len();
-    let mut body = json(&body).ok_or(AdminFault::InvalidJson)?;
-    let step = Step::parse(body.get_mut("step").map(Value::take));
+    let mut body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
+    let step = StepRecord::parse(body.get_mut("step").map(Value::take));
     let nonce = nonce_of(&body)?;
-    let step = step.map_err(AdminFault::Step)?;
-    let job = app.store.read(|tx| session::job_of(tx, nonce));
-    let job = job.map_err(not_stored)?.ok_or(AdminFault::NonceUnknown)?;
-    about_job(&job.id);
+    let step = step.map_err(AdminApiError::Step)?;
+    let job = app.store.read(|tx| session_events::job_by_nonce(tx, nonce));
+    let job = job
+        .map_err(not_stored)?
+        .ok_or(AdminApiError::InvalidNonce)?;
+    record_job_id(&job.id);
     let report = ProgressReport {
         step,
         run_id: None,
         usage: None,
         log: body["log"].as_str().map(str::to_owned),
     };
-    match report::progress(&app, &job.id, report, bytes).await {
+    match run_reports::record_progress(&app, &job.id, report, bytes).await {
         Ok(()) => Ok(ok(&json!({"ok": true}))),
         Err(ReportError::Store(error)) => Err(not_stored(error)),
-        Err(ReportError::UnknownJob | ReportError::AlreadyConsumed) => {
-            Err(AdminFault::NonceUnknown.into())
+        Err(ReportError::UnknownJob | ReportError::AlreadyReported) => {
+            Err(AdminApiError::InvalidNonce.into())
         }
     }
 }
 
 fn nonce_of(body: &Value) -> Result<&str, ApiError> {
     let nonce = body["nonce"].as_str().filter(|nonce| !nonce.is_empty());
-    nonce.ok_or_else(|| AdminFault::NonceRequired.into())
+    nonce.ok_or_else(|| AdminApiError::NonceRequired.into())
 }
 
 /// What cannot be stored is a fault of ours here, whatever is wrong with the store. (spec: *Errors*)
@@ -142,18 +150,21 @@ fn not_stored(error: StoreError) -> ApiError {
 }
 
 async fn repo_token(app: &App, job: &Job) -> ApiResult {
-    let github = app.github.as_ref().ok_or(AdminFault::TokenFailed)?;
+    let github = app.github.as_ref().ok_or(AdminApiError::TokenIssueFailed)?;
     let purpose = match job.kind {
-        JobKind::Planning => RepoPurpose::Read,
-        JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoPurpose::Change,
+        JobKind::Planning => RepoTokenAccess::Read,
+        JobKind::Implementation | JobKind::GapFill | JobKind::FollowUp => RepoTokenAccess::Write,
     };
     let issue = async {
-        anyhow::ensure!(!plain_token::is_refused(app).await?, plain_token::REFUSED);
+        anyhow::ensure!(
+            !github_token::is_refused(app).await?,
+            github_token::REFUSAL_MESSAGE
+        );
         Ok::<_, anyhow::Error>(github.repo_token(&job.repo, purpose).await?)
     };
     let issued = issue.await.map_err(|error| {
         tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, repo = %job.repo, %error, "A run got no repository token.");
-        AdminFault::TokenFailed
+        AdminApiError::TokenIssueFailed
     })?;
     let token: Value = json!({
         "token": issued.token.expose(),

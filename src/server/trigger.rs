@@ -13,14 +13,15 @@ use warp::http::Method;
 use warp::reject::Rejection;
 use warp::{Filter, path};
 
-use super::error::{ApiError, TriggerFault};
-use super::parts::{
-    ApiResult, BODY, Routes, authorization, body, json, method, ok, one_of, only, with,
+use super::error::{ApiError, TriggerApiError};
+use super::routing::{
+    ApiResult, MAX_BODY, Routes, authorization, body, method, ok, one_of, parse_json,
+    reject_other_methods, with_app,
 };
-use domain::keys::signature::bearer_equals;
-use domain::number::whole;
+use domain::crypto::signature::bearer_token_matches;
+use domain::json_number::non_negative_integer;
 use engine::app::App;
-use engine::gap_fill::{self, Asked, Granted};
+use engine::gap_fill::{self, GapFillOutcome, GapFillRequest};
 
 /// Routes of `/trigger`.
 pub fn routes(app: &App) -> Routes {
@@ -30,11 +31,11 @@ pub fn routes(app: &App) -> Routes {
             .clone()
             .and(method(Method::POST))
             .and(trusted(app))
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(fill_gap)
             .boxed(),
-        only(&gap_fill, [Method::POST]),
+        reject_other_methods(&gap_fill, [Method::POST]),
     ])
 }
 
@@ -44,10 +45,11 @@ fn trusted(app: &App) -> BoxedFilter<()> {
     authorization()
         .and_then(move |header: Option<String>| {
             let fault = match &secret {
-                None => Some(TriggerFault::NotConfigured),
+                None => Some(TriggerApiError::NotConfigured),
                 Some(secret) => {
-                    let is_known = header.is_some_and(|header| bearer_equals(&header, secret));
-                    (!is_known).then_some(TriggerFault::Unauthorized)
+                    let is_known =
+                        header.is_some_and(|header| bearer_token_matches(&header, secret));
+                    (!is_known).then_some(TriggerApiError::Unauthorized)
                 }
             };
             ready(match fault {
@@ -60,27 +62,27 @@ fn trusted(app: &App) -> BoxedFilter<()> {
 }
 
 async fn fill_gap(body: Bytes, app: App) -> ApiResult {
-    let asked = json(&body)
+    let asked = parse_json(&body)
         .and_then(|body| asked(&body))
-        .ok_or(TriggerFault::InvalidBody)?;
+        .ok_or(TriggerApiError::InvalidBody)?;
     Ok(ok(&match gap_fill::trigger(&app, asked).await? {
-        Granted::Started(job) => json!({"ok": true, "dispatched": true, "jobId": job}),
-        Granted::Waiting => json!({"ok": true, "dispatched": false, "queued": true}),
+        GapFillOutcome::Started(job) => json!({"ok": true, "dispatched": true, "jobId": job}),
+        GapFillOutcome::Waiting => json!({"ok": true, "dispatched": false, "queued": true}),
     }))
 }
 
 /// Reads the body. An instruction that is no text is a fault, too: without it another run would be
 /// started than was asked for.
-fn asked(body: &Value) -> Option<Asked> {
+fn asked(body: &Value) -> Option<GapFillRequest> {
     let issue = body["issueKey"].as_str()?.trim();
-    let pull = whole(&body["prNumber"]).filter(|number| *number > 0)?;
+    let pull = non_negative_integer(&body["prNumber"]).filter(|number| *number > 0)?;
     let instruction = match &body["instruction"] {
         Value::Null => None,
         given => Some(given.as_str()?.to_owned()),
     };
-    (!issue.is_empty()).then(|| Asked {
+    (!issue.is_empty()).then(|| GapFillRequest {
         issue: issue.to_owned(),
-        pull,
+        pull_number: pull,
         instruction,
     })
 }

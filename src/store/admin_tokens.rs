@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use domain::time::Timestamp;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::ADMIN_TOKENS;
 
 /// Stored: fields may be added with a default, never renamed without a migration.
@@ -15,7 +15,7 @@ pub struct AdminToken {
     pub expires_at: Timestamp,
 }
 
-pub fn get(tx: &impl Rows, hash: &str) -> StoreResult<Option<AdminToken>> {
+pub fn get(tx: &impl ReadableTx, hash: &str) -> StoreResult<Option<AdminToken>> {
     ADMIN_TOKENS.get(tx, hash)
 }
 

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 
 use serde_json::json;
 
-use domain::audit::{Deed, Entry, Head, Verdict, Verifier};
+use domain::audit::{AuditEntry, AuditEvent, AuditHead, AuditVerification, AuditVerifier};
 use domain::time::Timestamp;
 
-use super::shelf::{Order, Rows, WriteTx};
+use super::table::{ReadableTx, ScanDirection, WriteTx};
 use super::tables::{AUDIT, META};
 use super::{StoreError, StoreResult};
 
@@ -18,14 +18,14 @@ use super::{StoreError, StoreResult};
 const HEAD: &str = "audit-head";
 
 /// Adds what somebody did to the chain.
-pub fn append(tx: &WriteTx<'_>, deed: &Deed, now: Timestamp) -> StoreResult<()> {
-    let entry = head(tx)?.next(deed, now);
+pub fn append(tx: &WriteTx<'_>, deed: &AuditEvent, now: Timestamp) -> StoreResult<()> {
+    let entry = head(tx)?.next_entry(deed, now);
     AUDIT.put(tx, entry.seq, &entry)?;
-    META.put(tx, HEAD, &json!(Head::after(&entry)))
+    META.put(tx, HEAD, &json!(AuditHead::from_entry(&entry)))
 }
 
 /// Where the chain ends.
-pub fn head(tx: &impl Rows) -> StoreResult<Head> {
+pub fn head(tx: &impl ReadableTx) -> StoreResult<AuditHead> {
     let row = META.get(tx, HEAD)?;
     Ok(row
         .and_then(|head| serde_json::from_value(head).ok())
@@ -33,13 +33,17 @@ pub fn head(tx: &impl Rows) -> StoreResult<Head> {
 }
 
 /// The latest entries before a number, newest first.
-pub fn latest(tx: &impl Rows, before: Option<u64>, limit: usize) -> StoreResult<Vec<Entry>> {
+pub fn latest(
+    tx: &impl ReadableTx,
+    before: Option<u64>,
+    limit: usize,
+) -> StoreResult<Vec<AuditEntry>> {
     let mut entries = Vec::new();
     if limit == 0 {
         return Ok(entries);
     }
     let before = before.unwrap_or(u64::MAX);
-    AUDIT.scan(tx, ..before, Order::Descending, |_, entry| {
+    AUDIT.scan(tx, ..before, ScanDirection::Descending, |_, entry| {
         entries.push(entry);
         if entries.len() < limit {
             ControlFlow::Continue(())
@@ -51,13 +55,13 @@ pub fn latest(tx: &impl Rows, before: Option<u64>, limit: usize) -> StoreResult<
 }
 
 /// Looks at the whole chain. `anchor` is a hash that was noted elsewhere, and must be in it.
-pub fn verify(tx: &impl Rows, anchor: Option<&str>) -> StoreResult<Verdict> {
-    let mut verifier = Verifier::new(anchor);
-    let seen = AUDIT.scan(tx, .., Order::Ascending, |key, entry| {
+pub fn verify(tx: &impl ReadableTx, anchor: Option<&str>) -> StoreResult<AuditVerification> {
+    let mut verifier = AuditVerifier::new(anchor);
+    let seen = AUDIT.scan(tx, .., ScanDirection::Ascending, |key, entry| {
         // An entry must stand where it says.
         let holds = match key == entry.seq {
-            true => verifier.see(&entry),
-            false => verifier.broken(),
+            true => verifier.verify_next(&entry),
+            false => verifier.mark_broken(),
         };
         if holds {
             ControlFlow::Continue(())
@@ -68,10 +72,10 @@ pub fn verify(tx: &impl Rows, anchor: Option<&str>) -> StoreResult<Verdict> {
     match seen {
         Ok(()) => {}
         // Changed so that it is no entry any more.
-        Err(StoreError::Corrupt { .. }) => drop(verifier.broken()),
+        Err(StoreError::Corrupt { .. }) => drop(verifier.mark_broken()),
         Err(error) => return Err(error),
     }
-    Ok(verifier.judge(&head(tx)?))
+    Ok(verifier.finish(&head(tx)?))
 }
 
 #[cfg(test)]
@@ -86,7 +90,8 @@ mod tests {
         let store = Store::in_memory().unwrap();
         let written = store.write(move |tx| {
             (0..count).try_for_each(|number| {
-                let deed = Actor::service().did(Action::RunDispatched, format!("ENG-{number}"));
+                let deed =
+                    Actor::service().audit_event(Action::RunDispatched, format!("ENG-{number}"));
                 append(tx, &deed, NOW)
             })
         });
@@ -117,7 +122,11 @@ mod tests {
     async fn a_write_that_fails_leaves_no_entry() {
         let store = with_entries(1).await;
         let failed = store.write(|tx| -> StoreResult<()> {
-            append(tx, &Actor::service().did(Action::PollAsked, ""), NOW)?;
+            append(
+                tx,
+                &Actor::service().audit_event(Action::PollRequested, ""),
+                NOW,
+            )?;
             Err(StoreError::Panicked)
         });
         assert!(failed.await.is_err());
@@ -153,7 +162,7 @@ mod tests {
         assert_eq!(broken_at(&store), Some(2));
 
         let store = with_entries(5).await;
-        let broken: crate::shelf::Shelf<u64, String> = crate::shelf::Shelf::new("audit-1");
+        let broken: crate::table::Table<u64, String> = crate::table::Table::new("audit-1");
         let put = store.write(move |tx| broken.put(tx, 4, &"no entry".to_owned()));
         put.await.unwrap();
         assert_eq!(broken_at(&store), Some(4));

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use domain::time::Timestamp;
 
-use super::opened::KeyKind;
-use super::shelf::{ReadTx, Shelf};
-use super::tables::{self, META, SECRETS, Visitor};
+use super::open_tables::TableKey;
+use super::table::{ReadTx, Table};
+use super::tables::{self, META, SECRETS, TableVisitor};
 use super::{Store, StoreError, StoreResult, instance};
 
 /// How a backup begins; the number is the form's.
@@ -35,7 +35,7 @@ const END: u8 = b'E';
 /// What a backup says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Header {
+pub struct BackupHeader {
     /// Version of the program that took it.
     pub version: String,
     /// Version of the store's schema.
@@ -55,17 +55,17 @@ pub enum BackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("this is not a backup of agent-implement")]
-    Foreign,
+    UnrecognizedFormat,
     #[error("the backup is cut off or damaged: its checksum does not fit what it holds")]
     Damaged,
     #[error("the backup holds a table that this version cannot read ({0}); install a newer one")]
-    Unknown(String),
+    UnsupportedTable(String),
     #[error(
         "a service is running on this folder; stop it first (systemctl stop agent-implement), then restore"
     )]
-    Running,
+    ServiceRunning,
     #[error("there is a store already; --replace puts it aside and the backup in its place")]
-    Occupied,
+    StoreExists,
 }
 
 impl Store {
@@ -75,13 +75,13 @@ impl Store {
     ///
     /// # Errors
     /// What reading the store or `out` failed with.
-    pub fn back_up(&self, now: Timestamp, out: impl Write) -> Result<Header, BackupError> {
+    pub fn back_up(&self, now: Timestamp, out: impl Write) -> Result<BackupHeader, BackupError> {
         self.read(|tx| Ok(copy(tx, now, out)))?
     }
 }
 
-fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<Header, BackupError> {
-    let header = Header {
+fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<BackupHeader, BackupError> {
+    let header = BackupHeader {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema: META
             .get(tx, "schema")?
@@ -113,7 +113,7 @@ fn copy(tx: &ReadTx, now: Timestamp, out: impl Write) -> Result<Header, BackupEr
 }
 
 /// What a kind of key is called, in redb's words.
-pub(super) fn shape<K: Key>() -> String {
+pub(super) fn key_type_name<K: Key>() -> String {
     K::type_name().name().to_owned()
 }
 
@@ -125,10 +125,10 @@ struct Teller<'t, W: Write> {
     out: Digested<W>,
 }
 
-impl<W: Write> Visitor for Teller<'_, W> {
-    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
+impl<W: Write> TableVisitor for Teller<'_, W> {
+    fn visit<K: TableKey, V: Serialize + DeserializeOwned>(
         &mut self,
-        shelf: &Shelf<K, V>,
+        shelf: &Table<K, V>,
     ) -> StoreResult<()> {
         let (out, rows, fault) = (&mut self.out, &mut self.rows, &mut self.fault);
         let mut told = |done: io::Result<()>| {
@@ -137,7 +137,7 @@ impl<W: Write> Visitor for Teller<'_, W> {
                 StoreError::Panicked
             })
         };
-        let kind = shape::<K>();
+        let kind = key_type_name::<K>();
         told(out.record(TABLE, &[shelf.name().as_bytes(), kind.as_bytes()]))?;
         shelf.scan_raw(self.tx, |key, value| {
             *rows += 1;
@@ -196,15 +196,15 @@ impl<W: Write> Digested<W> {
 
 /// A backup that is whole, ready to be read.
 pub struct Backup {
-    pub header: Header,
+    pub header: BackupHeader,
     input: Input,
 }
 
 type Input = io::Take<BufReader<File>>;
 
 /// One piece of a backup.
-pub(super) enum Piece {
-    Table { name: String, shape: String },
+pub(super) enum BackupRecord {
+    Table { name: String, key_type: String },
     Row { key: Vec<u8>, value: Vec<u8> },
     End { rows: u64 },
 }
@@ -220,9 +220,9 @@ impl Backup {
         let mut begin = vec![0; MAGIC.len()];
         match file.read_exact(&mut begin) {
             Ok(()) if begin == MAGIC => {}
-            Ok(()) => return Err(BackupError::Foreign),
+            Ok(()) => return Err(BackupError::UnrecognizedFormat),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(BackupError::Foreign);
+                return Err(BackupError::UnrecognizedFormat);
             }
             Err(error) => return Err(error.into()),
         }
@@ -246,14 +246,14 @@ impl Backup {
     ///
     /// # Errors
     /// When the pieces do not follow each other as they should.
-    pub(super) fn next(&mut self) -> Result<Piece, BackupError> {
+    pub(super) fn read_record(&mut self) -> Result<BackupRecord, BackupError> {
         let text = |bytes| String::from_utf8(bytes).map_err(|_| BackupError::Damaged);
         match byte(&mut self.input)? {
-            TABLE => Ok(Piece::Table {
+            TABLE => Ok(BackupRecord::Table {
                 name: text(part(&mut self.input)?)?,
-                shape: text(part(&mut self.input)?)?,
+                key_type: text(part(&mut self.input)?)?,
             }),
-            ROW => Ok(Piece::Row {
+            ROW => Ok(BackupRecord::Row {
                 key: part(&mut self.input)?,
                 value: part(&mut self.input)?,
             }),
@@ -262,7 +262,7 @@ impl Backup {
                 fill(&mut self.input, &mut rows)?;
                 let rows = u64::from_le_bytes(rows);
                 match self.input.limit() {
-                    0 => Ok(Piece::End { rows }),
+                    0 => Ok(BackupRecord::End { rows }),
                     _ => Err(BackupError::Damaged),
                 }
             }

@@ -9,7 +9,7 @@ use domain::issue::IssueRef;
 use domain::time::Timestamp;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::DEDUP;
 
 /// Stored: fields may be added with a default, never renamed without a migration.
@@ -27,17 +27,17 @@ impl DedupEntry {
     }
 
     /// Whether it still keeps its issue from being dispatched.
-    pub fn holds(&self, window: Option<Duration>, now: Timestamp) -> bool {
+    pub fn is_active(&self, window: Option<Duration>, now: Timestamp) -> bool {
         self.expires_at(window)
             .is_none_or(|expires_at| now < expires_at)
     }
 }
 
-pub fn get(tx: &impl Rows, issue: &IssueId) -> StoreResult<Option<DedupEntry>> {
+pub fn get(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Option<DedupEntry>> {
     DEDUP.get(tx, issue.as_str())
 }
 
-pub fn all(tx: &impl Rows) -> StoreResult<Vec<DedupEntry>> {
+pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<DedupEntry>> {
     DEDUP.collect(tx, .., |_, entry| entry)
 }
 
@@ -46,8 +46,15 @@ pub fn put(tx: &WriteTx<'_>, entry: &DedupEntry) -> StoreResult<()> {
 }
 
 /// Forgets the entries that hold nothing any more.
-pub fn forget_aged(tx: &WriteTx<'_>, window: Option<Duration>, now: Timestamp) -> StoreResult<()> {
-    for entry in all(tx)?.iter().filter(|entry| !entry.holds(window, now)) {
+pub fn remove_expired(
+    tx: &WriteTx<'_>,
+    window: Option<Duration>,
+    now: Timestamp,
+) -> StoreResult<()> {
+    for entry in all(tx)?
+        .iter()
+        .filter(|entry| !entry.is_active(window, now))
+    {
         remove(tx, &entry.issue.id)?;
     }
     Ok(())
@@ -86,7 +93,7 @@ mod tests {
         let left = |window| {
             let store = store.clone();
             async move {
-                let forget = store.write(move |tx| forget_aged(tx, window, later));
+                let forget = store.write(move |tx| remove_expired(tx, window, later));
                 forget.await.unwrap();
                 store.read(all).unwrap()
             }

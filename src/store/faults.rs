@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use redb::StorageBackend;
 use serde_json::json;
 
-use super::space::Gauge;
+use super::disk_space::DiskSpaceProbe;
 use super::tables::META;
-use super::{FILE_NAME, Store, StoreError, StoreResult};
+use super::{STORE_FILE, Store, StoreError, StoreResult};
 
 /// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ fn count(store: &Store) -> StoreResult<u64> {
 /// the failure came.
 async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fastrand::Rng) -> bool {
     let disk = Disk::default();
-    let store = Store::on(disk.clone(), Gauge::unlimited()).unwrap();
+    let store = Store::with_backend(disk.clone(), DiskSpaceProbe::unlimited()).unwrap();
     {
         let mut state = disk.state();
         state.fails = Some((state.operations + operation, fault));
@@ -190,9 +190,9 @@ async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fast
         }
     }
     let Some(failed) = failed else { return false };
-    assert!(matches!(failed, StoreError::Lost), "{failed}");
+    assert!(matches!(failed, StoreError::OutcomeUnknown), "{failed}");
     assert!(!store.is_healthy());
-    tokio::time::timeout(std::time::Duration::from_secs(9), store.lost())
+    tokio::time::timeout(std::time::Duration::from_secs(9), store.failed())
         .await
         .unwrap();
     // Reads go on, or say that they cannot; they never answer what was not there.
@@ -203,7 +203,7 @@ async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fast
     images.extend((0..power_cuts).map(|_| disk.after_power_cut(rng)));
     for (number, image) in images.into_iter().enumerate() {
         let dir = folder();
-        std::fs::write(dir.path().join(FILE_NAME), image).unwrap();
+        std::fs::write(dir.path().join(STORE_FILE), image).unwrap();
         let again = Store::open(dir.path()).unwrap();
         let found = count(&again).unwrap();
         assert!(
@@ -219,17 +219,23 @@ async fn fail_at(operation: u64, fault: Fault, power_cuts: usize, rng: &mut fast
 #[tokio::test]
 async fn a_writer_that_panicked_is_known_to_be_lost() {
     let disk = Disk::default();
-    let store = Store::on(disk.clone(), Gauge::unlimited()).unwrap();
+    let store = Store::with_backend(disk.clone(), DiskSpaceProbe::unlimited()).unwrap();
     put(&store, 0).await.unwrap();
     disk.state().panics = true;
     let failed = put(&store, 1).await;
-    assert!(matches!(failed, Err(StoreError::Lost)), "{failed:?}");
+    assert!(
+        matches!(failed, Err(StoreError::OutcomeUnknown)),
+        "{failed:?}"
+    );
     assert!(!store.is_healthy());
-    tokio::time::timeout(std::time::Duration::from_secs(9), store.lost())
+    tokio::time::timeout(std::time::Duration::from_secs(9), store.failed())
         .await
         .unwrap();
     let later = put(&store, 1).await;
-    assert!(matches!(later, Err(StoreError::Lost)), "{later:?}");
+    assert!(
+        matches!(later, Err(StoreError::OutcomeUnknown)),
+        "{later:?}"
+    );
 }
 
 /// Every operation of a few commits fails once, in every way.

@@ -4,13 +4,13 @@ use redb::Database;
 use serde_json::json;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::META;
 
 const KEY: &str = "instance";
 
 /// Makes the id, unless the store has one.
-pub(super) fn found(db: &Database) -> StoreResult<()> {
+pub(super) fn ensure_id(db: &Database) -> StoreResult<()> {
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
     if !is_made(&WriteTx::new(&tx))? {
@@ -29,7 +29,7 @@ fn is_made(tx: &WriteTx<'_>) -> StoreResult<bool> {
 }
 
 /// The id.
-pub fn id(tx: &impl Rows) -> StoreResult<String> {
+pub fn id(tx: &impl ReadableTx) -> StoreResult<String> {
     let row = META.get(tx, KEY)?;
     let id = row.as_ref().and_then(|id| id.as_str());
     Ok(id.unwrap_or_default().to_owned())

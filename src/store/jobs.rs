@@ -6,28 +6,28 @@ use std::ops::ControlFlow;
 use serde::Deserialize;
 use serde_json::json;
 
-use domain::feedback::PullId;
+use domain::feedback::PullRequestId;
 use domain::ids::{IssueId, JobId, Repo};
-use domain::job::{Job, JobKind, JobState, PullRef, Standing};
+use domain::job::{Job, JobKind, JobProgress, JobState, PullRequestRef};
 
 use super::StoreResult;
-use super::news::News;
-use super::shelf::{LAST, Order, Rows, WriteTx};
+use super::change_feed::StoreChange;
+use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_NONCE, JOBS_BY_PULL, META};
 
 /// How many entries the dispatch log shows. (spec: *Dispatch log entry*)
-pub const LOG_SIZE: usize = 500;
+pub const DISPATCH_LOG_SIZE: usize = 500;
 
 /// How many jobs have ended how.
 const ENDED: &str = "jobs-ended";
 
-pub fn get(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Job>> {
+pub fn get(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<Job>> {
     JOBS.get(tx, id.as_str())
 }
 
 /// The job as far as its steps may change it.
-pub fn standing(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Standing>> {
-    JOBS.glimpse(tx, id.as_str())
+pub fn run_state(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<JobProgress>> {
+    JOBS.get_partial(tx, id.as_str())
 }
 
 /// What the indexes say of a job.
@@ -36,7 +36,7 @@ pub fn standing(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Standing>> {
 struct Indexed {
     state: JobState,
     #[serde(default)]
-    pull: Option<PullRef>,
+    pull: Option<PullRequestRef>,
     #[serde(default)]
     nonce_hash: Option<String>,
 }
@@ -44,7 +44,7 @@ struct Indexed {
 /// Stores a job, new or changed.
 pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
     let id = job.id.as_str();
-    let before: Option<Indexed> = JOBS.glimpse(tx, id)?;
+    let before: Option<Indexed> = JOBS.get_partial(tx, id)?;
     if before.is_none() {
         JOBS_BY_ISSUE.put(tx, (job.issue.id.as_str(), id), &())?;
     }
@@ -75,26 +75,26 @@ pub fn put(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
         count_end(tx, job)?;
     }
     JOBS.put(tx, id, job)?;
-    tx.tell(News::Job(job.id.clone()));
+    tx.publish(StoreChange::Job(job.id.clone()));
     Ok(())
 }
 
 /// How an end is counted.
-pub fn ending(status: &str, kind: JobKind) -> String {
+pub fn ended_count_key(status: &str, kind: JobKind) -> String {
     format!("{status} {}", kind.as_str())
 }
 
 /// A job ends once, so each is counted once: what was counted before a restart stays.
 fn count_end(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
-    let mut ended = ended(tx)?;
+    let mut ended = ended_counts(tx)?;
     *ended
-        .entry(ending(job.state.status(), job.kind))
+        .entry(ended_count_key(job.state.status(), job.kind))
         .or_default() += 1;
     META.put(tx, ENDED, &json!(ended))
 }
 
 /// How many jobs have ended how; see [`ending`]. Counted, so that nobody has to look at them all.
-pub fn ended(tx: &impl Rows) -> StoreResult<BTreeMap<String, u64>> {
+pub fn ended_counts(tx: &impl ReadableTx) -> StoreResult<BTreeMap<String, u64>> {
     let row = META.get(tx, ENDED)?;
     Ok(row
         .and_then(|ended| serde_json::from_value(ended).ok())
@@ -102,20 +102,20 @@ pub fn ended(tx: &impl Rows) -> StoreResult<BTreeMap<String, u64>> {
 }
 
 /// Jobs that have not ended.
-pub fn active(tx: &impl Rows) -> StoreResult<Vec<Job>> {
+pub fn active(tx: &impl ReadableTx) -> StoreResult<Vec<Job>> {
     let ids = JOBS_ACTIVE.collect(tx, .., |id, ()| JobId::from(id))?;
     load(tx, &ids)
 }
 
 /// Every job of an issue, oldest first.
-pub fn of_issue(tx: &impl Rows, issue: &IssueId) -> StoreResult<Vec<Job>> {
-    let range = (issue.as_str(), "")..=(issue.as_str(), LAST);
+pub fn of_issue(tx: &impl ReadableTx, issue: &IssueId) -> StoreResult<Vec<Job>> {
+    let range = (issue.as_str(), "")..=(issue.as_str(), MAX_KEY_TEXT);
     let ids = JOBS_BY_ISSUE.collect(tx, range, |(_, id), ()| JobId::from(id))?;
     load(tx, &ids)
 }
 
 /// The job whose session was started with the nonce of this hash, whatever its state.
-pub fn of_nonce(tx: &impl Rows, hash: &str) -> StoreResult<Option<Job>> {
+pub fn of_nonce(tx: &impl ReadableTx, hash: &str) -> StoreResult<Option<Job>> {
     match JOBS_BY_NONCE.get(tx, hash)? {
         Some(id) => get(tx, &id),
         None => Ok(None),
@@ -123,24 +123,29 @@ pub fn of_nonce(tx: &impl Rows, hash: &str) -> StoreResult<Option<Job>> {
 }
 
 /// Every job of a pull request, oldest first.
-pub fn of_pull(tx: &impl Rows, repo: &Repo, number: u64) -> StoreResult<Vec<Job>> {
+pub fn of_pull(tx: &impl ReadableTx, repo: &Repo, number: u64) -> StoreResult<Vec<Job>> {
     let repo = repo.to_string();
-    let range = (repo.as_str(), number, "")..=(repo.as_str(), number, LAST);
+    let range = (repo.as_str(), number, "")..=(repo.as_str(), number, MAX_KEY_TEXT);
     let ids = JOBS_BY_PULL.collect(tx, range, |(_, _, id), ()| JobId::from(id))?;
     load(tx, &ids)
 }
 
 /// A repository as the jobs of its pull requests write it, whatever the case it is told in. Leaps from
 /// repository to repository, so that how many pull requests each has costs nothing.
-pub fn repo_of_pulls(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
+pub fn canonical_pull_repo(tx: &impl ReadableTx, told: &Repo) -> StoreResult<Option<Repo>> {
     let (told, mut last) = (told.to_string(), String::new());
     loop {
         let mut next = None;
-        let beyond = (last.as_str(), u64::MAX, LAST);
-        JOBS_BY_PULL.scan(tx, beyond.., Order::Ascending, |(repo, _, _), ()| {
-            next = Some(repo.to_owned());
-            ControlFlow::Break(())
-        })?;
+        let beyond = (last.as_str(), u64::MAX, MAX_KEY_TEXT);
+        JOBS_BY_PULL.scan(
+            tx,
+            beyond..,
+            ScanDirection::Ascending,
+            |(repo, _, _), ()| {
+                next = Some(repo.to_owned());
+                ControlFlow::Break(())
+            },
+        )?;
         match next {
             Some(repo) if repo.eq_ignore_ascii_case(&told) => return Ok(Repo::parse(&repo)),
             Some(repo) => last = repo,
@@ -150,17 +155,22 @@ pub fn repo_of_pulls(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
 }
 
 /// Every pull request with its latest job, the latest first.
-pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
+pub fn pulls(tx: &impl ReadableTx) -> StoreResult<Vec<(PullRequestId, JobId)>> {
     let mut latest: BTreeMap<(String, u64), String> = BTreeMap::new();
-    JOBS_BY_PULL.scan(tx, .., Order::Ascending, |(repo, number, id), ()| {
-        latest.insert((repo.to_owned(), number), id.to_owned());
-        ControlFlow::Continue(())
-    })?;
-    let mut pulls: Vec<(PullId, JobId)> = latest
+    JOBS_BY_PULL.scan(
+        tx,
+        ..,
+        ScanDirection::Ascending,
+        |(repo, number, id), ()| {
+            latest.insert((repo.to_owned(), number), id.to_owned());
+            ControlFlow::Continue(())
+        },
+    )?;
+    let mut pulls: Vec<(PullRequestId, JobId)> = latest
         .into_iter()
         .filter_map(|((repo, number), id)| {
             let repo = Repo::parse(&repo)?;
-            Some((PullId { repo, number }, JobId::new(id)))
+            Some((PullRequestId { repo, number }, JobId::new(id)))
         })
         .collect();
     pulls.sort_by(|(_, a), (_, b)| b.cmp(a));
@@ -169,17 +179,17 @@ pub fn pulls(tx: &impl Rows) -> StoreResult<Vec<(PullId, JobId)>> {
 
 /// The pull requests with the latest jobs, the latest first, at most `count`. Reads the jobs back from
 /// the newest, so that what lies before them costs nothing.
-pub fn latest_pulls(tx: &impl Rows, count: usize) -> StoreResult<Vec<PullId>> {
+pub fn latest_pulls(tx: &impl ReadableTx, count: usize) -> StoreResult<Vec<PullRequestId>> {
     let (mut seen, mut pulls) = (HashSet::new(), Vec::new());
-    JOBS.scan(tx, .., Order::Descending, |_, job| {
+    JOBS.scan(tx, .., ScanDirection::Descending, |_, job| {
         if pulls.len() == count {
             return ControlFlow::Break(());
         }
-        if let Some(PullRef { number, .. }) = job.pull
+        if let Some(PullRequestRef { number, .. }) = job.pull
             && seen.insert((job.repo.to_string(), number))
         {
             let repo = job.repo;
-            pulls.push(PullId { repo, number });
+            pulls.push(PullRequestId { repo, number });
         }
         ControlFlow::Continue(())
     })?;
@@ -187,9 +197,9 @@ pub fn latest_pulls(tx: &impl Rows, count: usize) -> StoreResult<Vec<PullId>> {
 }
 
 /// The latest jobs, newest first: the dispatch log.
-pub fn latest(tx: &impl Rows, count: usize) -> StoreResult<Vec<Job>> {
+pub fn latest(tx: &impl ReadableTx, count: usize) -> StoreResult<Vec<Job>> {
     let mut jobs = Vec::new();
-    JOBS.scan(tx, .., Order::Descending, |_, job| {
+    JOBS.scan(tx, .., ScanDirection::Descending, |_, job| {
         jobs.push(job);
         if jobs.len() < count {
             ControlFlow::Continue(())
@@ -200,7 +210,7 @@ pub fn latest(tx: &impl Rows, count: usize) -> StoreResult<Vec<Job>> {
     Ok(jobs)
 }
 
-fn load(tx: &impl Rows, ids: &[JobId]) -> StoreResult<Vec<Job>> {
+fn load(tx: &impl ReadableTx, ids: &[JobId]) -> StoreResult<Vec<Job>> {
     let mut jobs = Vec::with_capacity(ids.len());
     for id in ids {
         jobs.extend(get(tx, id)?);
@@ -244,8 +254,8 @@ mod tests {
         };
         let stored = told.clone();
         store.write(move |tx| put(tx, &stored)).await.unwrap();
-        let read = store.read(|tx| standing(tx, &told.id)).unwrap();
-        let expected = Standing {
+        let read = store.read(|tx| run_state(tx, &told.id)).unwrap();
+        let expected = JobProgress {
             runner: told.runner,
             state: told.state,
             run: told.run,
@@ -277,7 +287,7 @@ mod tests {
             ("shopping", None),
         ] {
             let told = Repo::new("ACME", told);
-            let found = store.read(|tx| repo_of_pulls(tx, &told)).unwrap();
+            let found = store.read(|tx| canonical_pull_repo(tx, &told)).unwrap();
             assert_eq!(found, known.map(|name| Repo::new("acme", name)), "{told}");
         }
     }
@@ -299,7 +309,7 @@ mod tests {
         });
         put.await.unwrap();
         let all = store.read(pulls).unwrap();
-        let all: Vec<PullId> = all.into_iter().map(|(pull, _)| pull).collect();
+        let all: Vec<PullRequestId> = all.into_iter().map(|(pull, _)| pull).collect();
         let names: Vec<String> = all
             .iter()
             .map(|pull| format!("{} {}", pull.repo, pull.number))

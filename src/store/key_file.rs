@@ -13,7 +13,7 @@ use domain::secret::Secret;
 use super::{Store, StoreError, StoreResult, secrets};
 
 /// The file inside the data directory.
-pub const KEY_FILE: &str = "secrets.key";
+pub const SECRETS_KEY_FILE: &str = "secrets.key";
 
 impl Store {
     /// The text of the key file; `fresh` is put there when there is none. A store in memory keeps
@@ -25,7 +25,7 @@ impl Store {
         let Some(dir) = &self.dir else {
             return Ok(fresh);
         };
-        let path = dir.join(KEY_FILE);
+        let path = dir.join(SECRETS_KEY_FILE);
         let failed = |cause| StoreError::Open {
             path: path.display().to_string(),
             cause,
@@ -37,7 +37,7 @@ impl Store {
                     "the key that the stored secrets were sealed with is missing; put the file back, or set SECRETS_KEY to what it held",
                 )));
             }
-            found(dir, &path, &fresh).map_err(failed)?;
+            create(dir, &path, &fresh).map_err(failed)?;
         }
         let text = fs::read_to_string(&path).map_err(failed)?;
         Ok(Secret::new(text.trim()))
@@ -46,8 +46,8 @@ impl Store {
 
 /// Writes the file beside its place and links it there, so that it is never seen half and never
 /// takes the place of another.
-pub(super) fn found(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
-    let fresh = dir.join(format!("{KEY_FILE}.{}.new", std::process::id()));
+pub(super) fn create(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
+    let fresh = dir.join(format!("{SECRETS_KEY_FILE}.{}.new", std::process::id()));
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
     use crate::secrets::SealedSecret;
-    use domain::secrets::{Scope, SecretName};
+    use domain::session_secrets::{SecretName, SecretScope};
     use domain::time::Timestamp;
 
     #[tokio::test]
@@ -84,11 +84,11 @@ mod tests {
         let first = store.vault_key(Secret::new("first")).unwrap();
         assert_eq!(first.expose(), "first");
         assert_eq!(store.vault_key(Secret::new("second")).unwrap(), first);
-        let path = dir.path().join(KEY_FILE);
+        let path = dir.path().join(SECRETS_KEY_FILE);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let name = SecretName::parse(Scope::Global, "N").unwrap();
+        let name = SecretName::parse(SecretScope::Global, "N").unwrap();
         let sealed = SealedSecret {
             sealed: "x".into(),
             updated_at: Timestamp::EPOCH,

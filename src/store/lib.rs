@@ -10,40 +10,40 @@
 
 pub mod admin_tokens;
 pub mod audit;
-pub mod contexts;
-pub mod crash;
+pub mod crash_injection;
+pub mod decisions;
 pub mod dedup;
-pub mod deliveries;
-pub mod findings;
+pub mod dispatch_breaker;
 pub mod instance;
+pub mod issue_contexts;
+pub mod issue_waits;
 pub mod jobs;
-pub mod ledger;
-pub mod limits;
 pub mod mappings;
-pub mod meter;
+pub mod metrics;
 pub mod outbox;
-pub mod parked;
 pub mod patches;
-pub mod reaper;
+pub mod provider_limits;
+pub mod pull_feedback;
+pub mod reaper_log;
 pub mod secrets;
 pub mod session_events;
 pub mod settings;
 pub mod steps;
-pub mod syncs;
+pub mod template_syncs;
 pub mod usage;
-pub mod waiting;
+pub mod webhook_deliveries;
 
 mod backup;
-mod examine;
+mod change_feed;
+mod disk_space;
 #[cfg(test)]
 mod faults;
+mod integrity;
 mod key_file;
 mod migrations;
-mod news;
-mod opened;
+mod open_tables;
 mod restore;
-mod shelf;
-mod space;
+mod table;
 mod tables;
 mod writer;
 
@@ -57,17 +57,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::{Database, ReadableDatabase, StorageBackend};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
-use space::Gauge;
+use disk_space::DiskSpaceProbe;
 
-use crate::crash::CrashPlan;
+use crate::crash_injection::CrashPlan;
 
-pub use backup::{Backup, BackupError, Header as BackupHeader};
-pub use key_file::KEY_FILE;
-pub use news::News;
-pub use restore::{Aside, SealedRows, Staged};
-pub use shelf::{ReadTx, Rows, WriteTx};
-pub use space::{ROOM_TO_BEGIN, Space, free_in};
-pub use writer::{Meters, Stats};
+pub use backup::{Backup, BackupError, BackupHeader};
+pub use change_feed::StoreChange;
+pub use disk_space::{DiskSpace, MIN_FREE_FOR_NEW_WORK, free_bytes};
+pub use key_file::SECRETS_KEY_FILE;
+pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore};
+pub use table::{ReadTx, ReadableTx, WriteTx};
+pub use writer::{CommitMetrics, CommitStats};
 
 /// Memory that redb may use for pages. Its own default is a gigabyte; with ours, 64 MiB are to be enough
 /// for everything. What is read again comes from the system's own cache of the file.
@@ -78,7 +78,7 @@ const CACHE_BYTES: usize = 4 << 20;
 const LONG_READS: usize = 2;
 
 /// The file inside the data directory.
-pub const FILE_NAME: &str = "agent-implement.redb";
+pub const STORE_FILE: &str = "agent-implement.redb";
 
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -96,15 +96,15 @@ pub enum StoreError {
     #[error(
         "the store could not write; whether the last change was kept is known only after a restart"
     )]
-    Lost,
+    OutcomeUnknown,
     #[error(
         "the store {path} is in use (a possible cause is another agent-implement running on the same data directory)"
     )]
     InUse { path: String },
     #[error(
-        "the store was written by a newer version (schema {found}, this version knows {known}); install that version again"
+        "the store was written by a newer version (schema {found}, this version knows {supported}); install that version again"
     )]
-    TooNew { found: u64, known: u64 },
+    UnsupportedSchema { found: u64, supported: u64 },
     // Not a source: it would be printed twice.
     #[error("opening the store {path}: {cause}{}", remedy(cause))]
     Open { path: String, cause: io::Error },
@@ -119,7 +119,7 @@ pub enum StoreError {
     Foreign { path: String },
     /// Nothing was written, and nothing will be until there is room.
     #[error("the disk is full: {0} bytes are free, which is too little to write anything")]
-    Full(u64),
+    DiskFull(u64),
     #[error("a transaction panicked and was undone")]
     Panicked,
 }
@@ -143,7 +143,7 @@ fn remedy(error: &io::Error) -> &'static str {
 impl StoreError {
     /// Whether the file or its disk failed, so that nothing that follows in this process can be
     /// relied on.
-    fn is_of_the_disk(&self) -> bool {
+    fn is_disk_failure(&self) -> bool {
         use redb::Error as E;
         let StoreError::Db(error) = self else {
             return false;
@@ -179,7 +179,7 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 #[derive(Clone)]
 pub struct Store {
     db: Arc<Database>,
-    writer: writer::Writer,
+    writer: writer::StoreWriter,
     order: Arc<AtomicU64>,
     long_reads: Arc<Semaphore>,
     /// None in memory.
@@ -190,12 +190,12 @@ impl Store {
     /// Opens the store in `dir`, making the directory and the file when they are missing, and
     /// brings an older schema up to date.
     pub fn open(dir: &Path) -> StoreResult<Self> {
-        Self::open_to_crash(dir, CrashPlan::default())
+        Self::open_with_crash_plan(dir, CrashPlan::default())
     }
 
     /// The same, with a writer that dies where it is told to; for crash tests.
-    pub fn open_to_crash(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
-        let path = dir.join(FILE_NAME);
+    pub fn open_with_crash_plan(dir: &Path, crash: CrashPlan) -> StoreResult<Self> {
+        let path = dir.join(STORE_FILE);
         let failed = |cause| StoreError::Open {
             path: path.display().to_string(),
             cause,
@@ -204,12 +204,13 @@ impl Store {
         if !path.try_exists().map_err(failed)? {
             found(dir, &path)?;
         }
-        examine::examine(&path, tables::META.name()).map_err(|fault| fault.at(&path))?;
+        integrity::verify(&path, tables::META.name())
+            .map_err(|fault| fault.into_store_error(&path))?;
         let opened = || {
             let db = Database::builder()
                 .set_cache_size(CACHE_BYTES)
                 .create(&path)?;
-            Self::with(db, Gauge::of(dir), crash)
+            Self::with(db, DiskSpaceProbe::for_dir(dir), crash)
         };
         // What redb cannot make sense of, it may panic over.
         let opened = catch_unwind(AssertUnwindSafe(opened)).unwrap_or_else(|_| {
@@ -224,23 +225,26 @@ impl Store {
 
     /// A store that lives in memory, for tests of the floors above.
     pub fn in_memory() -> StoreResult<Self> {
-        Self::on(redb::backends::InMemoryBackend::new(), Gauge::unlimited())
+        Self::with_backend(
+            redb::backends::InMemoryBackend::new(),
+            DiskSpaceProbe::unlimited(),
+        )
     }
 
     /// A store on something else than a file.
-    fn on(backend: impl StorageBackend, gauge: Gauge) -> StoreResult<Self> {
+    fn with_backend(backend: impl StorageBackend, gauge: DiskSpaceProbe) -> StoreResult<Self> {
         let db = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(backend)?;
         Self::with(db, gauge, CrashPlan::default())
     }
 
-    fn with(db: Database, gauge: Gauge, crash: CrashPlan) -> StoreResult<Self> {
-        migrations::bring_up_to_date(&db)?;
-        instance::found(&db)?;
+    fn with(db: Database, gauge: DiskSpaceProbe, crash: CrashPlan) -> StoreResult<Self> {
+        migrations::migrate_to_latest(&db)?;
+        instance::ensure_id(&db)?;
         let db = Arc::new(db);
         Ok(Self {
-            writer: writer::Writer::start(Arc::clone(&db), gauge, crash),
+            writer: writer::StoreWriter::start(Arc::clone(&db), gauge, crash),
             order: Arc::new(AtomicU64::new(first_order())),
             long_reads: Arc::new(Semaphore::new(LONG_READS)),
             db,
@@ -259,9 +263,9 @@ impl Store {
         let reading = || f(&ReadTx::new(self.db.begin_read()?));
         let read = catch_unwind(AssertUnwindSafe(reading)).unwrap_or(Err(StoreError::Panicked));
         if let Err(error) = &read
-            && error.is_of_the_disk()
+            && error.is_disk_failure()
         {
-            self.writer.lose(error);
+            self.writer.mark_failed(error);
         }
         read
     }
@@ -272,7 +276,7 @@ impl Store {
         f: impl FnOnce(&ReadTx) -> StoreResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let turn = Arc::clone(&self.long_reads).acquire_owned().await;
-        let turn = turn.map_err(|_| StoreError::Lost)?;
+        let turn = turn.map_err(|_| StoreError::OutcomeUnknown)?;
         let store = self.clone();
         let reading = move || {
             let _turn = turn;
@@ -294,24 +298,24 @@ impl Store {
     }
 
     /// Rung after a commit that added an effect to the outbox.
-    pub fn outbox_bell(&self) -> &Notify {
-        self.writer.outbox_bell()
+    pub fn outbox_notifier(&self) -> &Notify {
+        self.writer.outbox_notifier()
     }
 
     /// What commits change from now on.
-    pub fn listen(&self) -> broadcast::Receiver<News> {
-        self.writer.news().subscribe()
+    pub fn subscribe(&self) -> broadcast::Receiver<StoreChange> {
+        self.writer.change_feed().subscribe()
     }
 
     /// Tells what changed beside the store, to those who listen to it.
-    pub fn tell(&self, news: News) {
+    pub fn publish(&self, news: StoreChange) {
         // Mostly nobody listens.
-        let _ = self.writer.news().send(news);
+        let _ = self.writer.change_feed().send(news);
     }
 
     /// Resolves when a commit or a read has failed and the process must end to find out what is true.
-    pub async fn lost(&self) {
-        self.writer.lost().await;
+    pub async fn failed(&self) {
+        self.writer.failed().await;
     }
 
     /// Whether writes are still possible.
@@ -320,16 +324,16 @@ impl Store {
     }
 
     /// What the free space of its disk allows.
-    pub fn space(&self) -> Space {
-        self.writer.space()
+    pub fn disk_space(&self) -> DiskSpace {
+        self.writer.disk_space()
     }
 
     /// How commits go.
-    pub fn meters(&self) -> &Meters {
-        self.writer.meters()
+    pub fn commit_metrics(&self) -> &CommitMetrics {
+        self.writer.commit_metrics()
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> CommitStats {
         self.writer.stats()
     }
 }
@@ -342,7 +346,7 @@ fn found(dir: &Path, path: &Path) -> StoreResult<()> {
         path: path.display().to_string(),
         cause,
     };
-    let fresh = dir.join(format!("{FILE_NAME}.{}.new", std::process::id()));
+    let fresh = dir.join(format!("{STORE_FILE}.{}.new", std::process::id()));
     match std::fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}

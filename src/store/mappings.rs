@@ -5,25 +5,25 @@ use std::ops::ControlFlow;
 use domain::ids::{Repo, TeamKey};
 use domain::mapping::Mapping;
 
-use super::shelf::{LAST, Order, Rows, WriteTx};
+use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{MAPPINGS, MAPPINGS_BY_REPO};
 use super::{StoreResult, jobs};
 
-pub fn get(tx: &impl Rows, team: &TeamKey) -> StoreResult<Option<Mapping>> {
+pub fn get(tx: &impl ReadableTx, team: &TeamKey) -> StoreResult<Option<Mapping>> {
     MAPPINGS.get(tx, team.as_str())
 }
 
 /// All mappings in the order of their keys.
-pub fn all(tx: &impl Rows) -> StoreResult<Vec<Mapping>> {
+pub fn all(tx: &impl ReadableTx) -> StoreResult<Vec<Mapping>> {
     MAPPINGS.collect(tx, .., |_, mapping| mapping)
 }
 
 /// A target repository as the first of its mappings writes it, whatever the case it is told in.
-pub fn target(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
+pub fn canonical_target(tx: &impl ReadableTx, told: &Repo) -> StoreResult<Option<Repo>> {
     let name = in_lower_case(told);
     let mut known = None;
-    let range = (name.as_str(), "")..=(name.as_str(), LAST);
-    MAPPINGS_BY_REPO.scan(tx, range, Order::Ascending, |_, repo| {
+    let range = (name.as_str(), "")..=(name.as_str(), MAX_KEY_TEXT);
+    MAPPINGS_BY_REPO.scan(tx, range, ScanDirection::Ascending, |_, repo| {
         known = Some(repo);
         ControlFlow::Break(())
     })?;
@@ -32,10 +32,10 @@ pub fn target(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
 
 /// A repository as it is known already, whatever the case it is told in: by its pull requests, which are
 /// found by the very name alone, or by a mapping.
-pub fn known_as(tx: &impl Rows, told: &Repo) -> StoreResult<Option<Repo>> {
-    match jobs::repo_of_pulls(tx, told)? {
+pub fn canonical_repo(tx: &impl ReadableTx, told: &Repo) -> StoreResult<Option<Repo>> {
+    match jobs::canonical_pull_repo(tx, told)? {
         Some(known) => Ok(Some(known)),
-        None => target(tx, told),
+        None => canonical_target(tx, told),
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn build_index(tx: &WriteTx<'_>) -> StoreResult<()> {
 }
 
 fn put_on_index(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<()> {
-    let target = mapping.target();
+    let target = mapping.target_repo();
     let name = in_lower_case(&target);
     let key = (name.as_str(), mapping.team_key.as_str());
     MAPPINGS_BY_REPO.put(tx, key, &target)
@@ -66,7 +66,7 @@ fn put_on_index(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<()> {
 
 fn take_off_index(tx: &WriteTx<'_>, team: &TeamKey) -> StoreResult<()> {
     if let Some(before) = get(tx, team)? {
-        let name = in_lower_case(&before.target());
+        let name = in_lower_case(&before.target_repo());
         MAPPINGS_BY_REPO.remove(tx, (name.as_str(), team.as_str()))?;
     }
     Ok(())
@@ -91,7 +91,7 @@ mod tests {
         let put = |mapping: Mapping| store.write(move |tx| put(tx, &mapping));
         let known = |owner: &str, repo: &str| {
             let told = Repo::new(owner, repo);
-            store.read(|tx| target(tx, &told)).unwrap()
+            store.read(|tx| canonical_target(tx, &told)).unwrap()
         };
         put(to("B", "acme", "shop")).await.unwrap();
         put(to("A", "Acme", "Shop")).await.unwrap();

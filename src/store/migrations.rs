@@ -3,7 +3,7 @@
 use redb::Database;
 use serde_json::json;
 
-use super::shelf::WriteTx;
+use super::table::WriteTx;
 use super::tables::{self, META};
 use super::{StoreError, StoreResult, mappings, usage};
 
@@ -13,13 +13,13 @@ type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 /// Step `n` leads from version `n + 1` to `n + 2`. Additive fields need none.
 ///
 /// Sums of what runs used are kept from version 2 on, the index of mappings by repository from 3 on.
-const STEPS: &[Migration] = &[usage::build, mappings::build_index];
+const STEPS: &[Migration] = &[usage::build_sums, mappings::build_index];
 
 const KEY: &str = "schema";
 
 /// Makes what is missing and migrates what is old, all in one transaction. A store of a newer
 /// version is left alone.
-pub(super) fn bring_up_to_date(db: &Database) -> StoreResult<()> {
+pub(super) fn migrate_to_latest(db: &Database) -> StoreResult<()> {
     migrate(db, STEPS)
 }
 
@@ -32,7 +32,12 @@ fn migrate(db: &Database, steps: &[Migration]) -> StoreResult<()> {
     let has_all = tx.list_tables()?.count() == tables_before;
     let found = version(&WriteTx::new(&tx))?;
     match found {
-        Some(found) if found > known => return Err(StoreError::TooNew { found, known }),
+        Some(found) if found > known => {
+            return Err(StoreError::UnsupportedSchema {
+                found,
+                supported: known,
+            });
+        }
         Some(found) if found == known && has_all => return Ok(tx.abort()?),
         _ => {}
     }
@@ -56,7 +61,7 @@ fn take(tx: &WriteTx<'_>, steps: &[Migration], version: u64) -> StoreResult<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelf::ReadTx;
+    use crate::table::ReadTx;
     use redb::ReadableDatabase;
 
     fn database() -> Database {
@@ -125,7 +130,13 @@ mod tests {
         migrate(&db, &[shout, shout]).unwrap();
         let refused = migrate(&db, &[shout]).unwrap_err();
         assert!(
-            matches!(refused, StoreError::TooNew { found: 3, known: 2 }),
+            matches!(
+                refused,
+                StoreError::UnsupportedSchema {
+                    found: 3,
+                    supported: 2
+                }
+            ),
             "{refused}"
         );
         assert_eq!(schema(&db), 3);
@@ -149,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_old_store_knows_what_its_runs_used() {
-        use domain::usage::{MicroUsd, Month, Sum};
+        use domain::usage::{MicroUsd, Month, UsageTotals};
         let db = database();
         migrate(&db, &[]).unwrap();
         let tx = db.begin_write().unwrap();
@@ -176,12 +187,12 @@ mod tests {
         }
         drop(view);
         tx.commit().unwrap();
-        bring_up_to_date(&db).unwrap();
-        bring_up_to_date(&db).unwrap();
+        migrate_to_latest(&db).unwrap();
+        migrate_to_latest(&db).unwrap();
         let read = ReadTx::new(db.begin_read().unwrap());
         for (month, runs) in [("2026-10", 1), ("2026-11", 2), ("2026-12", 0)] {
             let month = Month::parse(month).unwrap();
-            let sum = Sum {
+            let sum = UsageTotals {
                 runs,
                 turns: 2 * runs,
                 input_tokens: 10 * runs,
@@ -207,9 +218,9 @@ mod tests {
             .put(&WriteTx::new(&tx), "ENG", &mapping)
             .unwrap();
         tx.commit().unwrap();
-        bring_up_to_date(&db).unwrap();
+        migrate_to_latest(&db).unwrap();
         let read = ReadTx::new(db.begin_read().unwrap());
-        let known = mappings::target(&read, &Repo::new("acme", "Shop")).unwrap();
+        let known = mappings::canonical_target(&read, &Repo::new("acme", "Shop")).unwrap();
         assert_eq!(known, Some(Repo::new("Acme", "shop")));
     }
 

@@ -3,7 +3,7 @@
 use domain::ids::JobId;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::PATCHES;
 
 /// Keeps the patch of a job.
@@ -12,6 +12,6 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, patch: &str) -> StoreResult<()> {
 }
 
 /// The patch of a job, if it left one.
-pub fn get(tx: &impl Rows, job: &JobId) -> StoreResult<Option<String>> {
+pub fn get(tx: &impl ReadableTx, job: &JobId) -> StoreResult<Option<String>> {
     PATCHES.get(tx, job.as_str())
 }

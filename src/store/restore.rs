@@ -13,20 +13,20 @@ use serde::de::DeserializeOwned;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 
-use super::backup::{Backup, BackupError, Header, Piece, shape};
-use super::key_file::{self, KEY_FILE};
-use super::opened::KeyKind;
-use super::outbox::Errand;
-use super::shelf::{Order, ReadTx, Shelf, WriteTx};
-use super::tables::{self, OUTBOX, OUTBOX_DEAD, SECRETS, Visitor};
-use super::{CACHE_BYTES, FILE_NAME, StoreResult, migrations, secrets};
+use super::backup::{Backup, BackupError, BackupHeader, BackupRecord, key_type_name};
+use super::key_file::{self, SECRETS_KEY_FILE};
+use super::open_tables::TableKey;
+use super::outbox::OutboxEntry;
+use super::table::{ReadTx, ScanDirection, Table, WriteTx};
+use super::tables::{self, OUTBOX, OUTBOX_DEAD, SECRETS, TableVisitor};
+use super::{CACHE_BYTES, STORE_FILE, StoreResult, migrations, secrets};
 
 /// The folder inside the data directory that a store is made in before it is put in its place.
 const STAGE: &str = ".restore.new";
 
 /// A store made of a backup, not in its place yet. Dropped, it is gone.
-pub struct Staged {
-    header: Header,
+pub struct StagedRestore {
+    header: BackupHeader,
     dir: PathBuf,
     db: Database,
     /// The store that is there now, locked so that no service begins meanwhile.
@@ -35,39 +35,39 @@ pub struct Staged {
 
 /// What becomes of a backup's secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SealedRows {
-    Kept,
+pub enum RestoredSecrets {
+    Included,
     /// Left out, because their key is lost.
-    Forgotten,
+    Excluded,
 }
 
 /// Where what stood there before is now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Aside {
+pub struct ReplacedFiles {
     pub store: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }
 
-impl Staged {
+impl StagedRestore {
     /// Makes a store of a backup beside its place in `dir` and checks that every row of it can be read.
     /// An older schema is brought up to date. Whatever was owed when the backup was taken may have been
     /// done since: before any of it is done again, the outside is looked at.
     ///
     /// # Errors
     /// When a service holds the store in `dir`, or the backup cannot be read.
-    pub fn make(
+    pub fn prepare(
         mut backup: Backup,
         dir: &Path,
-        sealed: SealedRows,
+        sealed: RestoredSecrets,
         now: Timestamp,
     ) -> Result<Self, BackupError> {
         fs::create_dir_all(dir)?;
-        let present = locked(&dir.join(FILE_NAME))?;
+        let present = locked(&dir.join(STORE_FILE))?;
         let stage = dir.join(STAGE);
         remove_stage(&stage)?;
         DirBuilder::new().mode(0o700).create(&stage)?;
-        let made = fill(&mut backup, &stage.join(FILE_NAME), sealed).and_then(|db| {
-            migrations::bring_up_to_date(&db)?;
+        let made = fill(&mut backup, &stage.join(STORE_FILE), sealed).and_then(|db| {
+            migrations::migrate_to_latest(&db)?;
             doubt_what_is_owed(&db, now)?;
             read_all(&db)?;
             Ok(db)
@@ -87,12 +87,12 @@ impl Staged {
         }
     }
 
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
     /// The secrets in it, which only their key opens.
-    pub fn sealed(&self) -> StoreResult<Vec<secrets::Row>> {
+    pub fn sealed_secrets(&self) -> StoreResult<Vec<secrets::SealedSecretRow>> {
         secrets::all(&ReadTx::new(self.db.begin_read()?))
     }
 
@@ -101,18 +101,22 @@ impl Staged {
     ///
     /// # Errors
     /// When a file cannot be moved; what was there is there still.
-    pub fn put_in_place(self, key: Option<&Secret>, now: Timestamp) -> Result<Aside, BackupError> {
-        let mut aside = Aside::default();
-        let (from, to) = (self.stage().join(FILE_NAME), self.dir.join(FILE_NAME));
+    pub fn install(
+        self,
+        key: Option<&Secret>,
+        now: Timestamp,
+    ) -> Result<ReplacedFiles, BackupError> {
+        let mut aside = ReplacedFiles::default();
+        let (from, to) = (self.stage().join(STORE_FILE), self.dir.join(STORE_FILE));
         fs::set_permissions(&from, Permissions::from_mode(0o600))?;
         owned_like(&self.dir, &from)?;
         File::open(&from)?.sync_all()?;
         if let Some(key) = key {
-            let path = self.dir.join(KEY_FILE);
+            let path = self.dir.join(SECRETS_KEY_FILE);
             if path.try_exists()? {
                 aside.key = Some(set_aside(&path, now)?);
             }
-            key_file::found(&self.dir, &path, key)?;
+            key_file::create(&self.dir, &path, key)?;
             owned_like(&self.dir, &path)?;
         }
         if self.present.is_some() {
@@ -134,7 +138,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedRestore {
     fn drop(&mut self) {
         // What stays is removed by the next.
         let _ = remove_stage(&self.stage());
@@ -150,7 +154,7 @@ fn locked(path: &Path) -> Result<Option<File>, BackupError> {
     };
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(BackupError::Running),
+        Err(TryLockError::WouldBlock) => Err(BackupError::ServiceRunning),
         Err(TryLockError::Error(error)) => Err(error.into()),
     }
 }
@@ -162,7 +166,11 @@ fn remove_stage(stage: &Path) -> io::Result<()> {
     }
 }
 
-fn fill(backup: &mut Backup, path: &Path, sealed: SealedRows) -> Result<Database, BackupError> {
+fn fill(
+    backup: &mut Backup,
+    path: &Path,
+    sealed: RestoredSecrets,
+) -> Result<Database, BackupError> {
     let db = Database::builder()
         .set_cache_size(CACHE_BYTES)
         .create(path)
@@ -175,12 +183,15 @@ fn fill(backup: &mut Backup, path: &Path, sealed: SealedRows) -> Result<Database
         sealed,
         rows: 0,
     };
-    let mut next = filler.backup.next()?;
+    let mut next = filler.backup.read_record()?;
     let told = loop {
         next = match next {
-            Piece::Table { name, shape } => filler.table(&name, &shape)?,
-            Piece::Row { .. } => return Err(BackupError::Damaged),
-            Piece::End { rows } => break rows,
+            BackupRecord::Table {
+                name,
+                key_type: shape,
+            } => filler.table(&name, &shape)?,
+            BackupRecord::Row { .. } => return Err(BackupError::Damaged),
+            BackupRecord::End { rows } => break rows,
         };
     };
     if told != filler.rows {
@@ -193,40 +204,40 @@ fn fill(backup: &mut Backup, path: &Path, sealed: SealedRows) -> Result<Database
 struct Filler<'b> {
     backup: &'b mut Backup,
     tx: &'b WriteTransaction,
-    sealed: SealedRows,
+    sealed: RestoredSecrets,
     rows: u64,
 }
 
 impl Filler<'_> {
     /// Fills one table, of whatever version, and answers what comes after it.
-    fn table(&mut self, name: &str, kind: &str) -> Result<Piece, BackupError> {
+    fn table(&mut self, name: &str, kind: &str) -> Result<BackupRecord, BackupError> {
         type Two = (&'static str, &'static str);
         type Numbered = (&'static str, u64);
         type Three = (&'static str, u64, &'static str);
         type Timed = (u64, &'static str);
         type Words = (&'static str, &'static str, &'static str);
         match kind {
-            _ if kind == shape::<&str>() => self.rows::<&str>(name),
-            _ if kind == shape::<u64>() => self.rows::<u64>(name),
-            _ if kind == shape::<Two>() => self.rows::<Two>(name),
-            _ if kind == shape::<Numbered>() => self.rows::<Numbered>(name),
-            _ if kind == shape::<Three>() => self.rows::<Three>(name),
-            _ if kind == shape::<Timed>() => self.rows::<Timed>(name),
-            _ if kind == shape::<Words>() => self.rows::<Words>(name),
-            _ => Err(BackupError::Unknown(format!("{name} by {kind}"))),
+            _ if kind == key_type_name::<&str>() => self.rows::<&str>(name),
+            _ if kind == key_type_name::<u64>() => self.rows::<u64>(name),
+            _ if kind == key_type_name::<Two>() => self.rows::<Two>(name),
+            _ if kind == key_type_name::<Numbered>() => self.rows::<Numbered>(name),
+            _ if kind == key_type_name::<Three>() => self.rows::<Three>(name),
+            _ if kind == key_type_name::<Timed>() => self.rows::<Timed>(name),
+            _ if kind == key_type_name::<Words>() => self.rows::<Words>(name),
+            _ => Err(BackupError::UnsupportedTable(format!("{name} by {kind}"))),
         }
     }
 
-    fn rows<K: Key + 'static>(&mut self, name: &str) -> Result<Piece, BackupError> {
+    fn rows<K: Key + 'static>(&mut self, name: &str) -> Result<BackupRecord, BackupError> {
         let definition = TableDefinition::<K, &'static [u8]>::new(name);
         let mut table = self
             .tx
             .open_table(definition)
             .map_err(super::StoreError::from)?;
-        let is_kept = self.sealed == SealedRows::Kept || name != SECRETS.name();
+        let is_kept = self.sealed == RestoredSecrets::Included || name != SECRETS.name();
         loop {
-            match self.backup.next()? {
-                Piece::Row { key, value } => {
+            match self.backup.read_record()? {
+                BackupRecord::Row { key, value } => {
                     self.rows += 1;
                     if is_kept {
                         table
@@ -247,13 +258,13 @@ fn doubt_what_is_owed(db: &Database, now: Timestamp) -> StoreResult<()> {
     tx.set_quick_repair(true);
     {
         let view = WriteTx::new(&tx);
-        let doubted = |errand: Errand| Errand {
-            unsure_since: Some(errand.unsure_since.unwrap_or(now)),
+        let doubted = |errand: OutboxEntry| OutboxEntry {
+            outcome_unknown_since: Some(errand.outcome_unknown_since.unwrap_or(now)),
             claimed_at: None,
             ..errand
         };
         for errand in OUTBOX.collect(&view, .., |_, errand| doubted(errand))? {
-            OUTBOX.put(&view, (errand.lane.as_str(), errand.seq), &errand)?;
+            OUTBOX.put(&view, (errand.queue_key.as_str(), errand.seq), &errand)?;
         }
         for errand in OUTBOX_DEAD.collect(&view, .., |_, errand| doubted(errand))? {
             OUTBOX_DEAD.put(&view, errand.seq, &errand)?;
@@ -269,12 +280,12 @@ fn read_all(db: &Database) -> StoreResult<()> {
 
 struct Reader(ReadTx);
 
-impl Visitor for Reader {
-    fn visit<K: KeyKind, V: Serialize + DeserializeOwned>(
+impl TableVisitor for Reader {
+    fn visit<K: TableKey, V: Serialize + DeserializeOwned>(
         &mut self,
-        shelf: &Shelf<K, V>,
+        shelf: &Table<K, V>,
     ) -> StoreResult<()> {
-        shelf.scan(&self.0, .., Order::Ascending, |_, _| {
+        shelf.scan(&self.0, .., ScanDirection::Ascending, |_, _| {
             ControlFlow::Continue(())
         })
     }
@@ -307,18 +318,18 @@ mod tests {
     use super::*;
     use crate::tables::META;
     use crate::{Store, outbox};
-    use domain::effect::{Draft, Effect};
+    use domain::effect::{DraftState, Effect};
     use domain::ids::Repo;
     use serde_json::json;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-    async fn staged(dir: &Path, store: &Store) -> Result<Staged, BackupError> {
+    async fn staged(dir: &Path, store: &Store) -> Result<StagedRestore, BackupError> {
         let file = dir.join("backup");
         let header = store.back_up(NOW, File::create(&file)?)?;
         let backup = Backup::open(&file)?;
         assert_eq!(backup.header, header);
-        Staged::make(backup, &dir.join("data"), SealedRows::Kept, NOW)
+        StagedRestore::prepare(backup, &dir.join("data"), RestoredSecrets::Included, NOW)
     }
 
     #[tokio::test]
@@ -328,7 +339,7 @@ mod tests {
         let effect = Effect::SetDraft {
             repo: Repo::new("acme", "shop"),
             number: 7,
-            draft: Draft::Ready,
+            draft: DraftState::Ready,
         };
         let pushed = store.write(move |tx| outbox::push(tx, &effect, Timestamp::EPOCH));
         pushed.await.unwrap();
@@ -336,7 +347,7 @@ mod tests {
         let tx = ReadTx::new(staged.db.begin_read().unwrap());
         let owed = outbox::pending(&tx).unwrap();
         assert_eq!(owed.len(), 1);
-        assert_eq!(owed[0].unsure_since, Some(NOW));
+        assert_eq!(owed[0].outcome_unknown_since, Some(NOW));
         assert_eq!(owed[0].pushed_at, Timestamp::EPOCH, "its stamp stays");
     }
 
@@ -350,7 +361,7 @@ mod tests {
         assert!(told.contains("written by a newer version"), "{told}");
 
         let store = Store::in_memory().unwrap();
-        let odd = Shelf::<&str, serde_json::Value>::new("jobs-1");
+        let odd = Table::<&str, serde_json::Value>::new("jobs-1");
         let broken = store.write(move |tx| odd.put(tx, "01JOB", &json!("no job")));
         broken.await.unwrap();
         let told = staged(dir.path(), &store).await.err().unwrap().to_string();

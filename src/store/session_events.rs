@@ -1,18 +1,18 @@
 //! Which events a session has told, so that a repeat changes nothing.
 
-use domain::caps;
 use domain::ids::JobId;
+use domain::limits;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::SESSION_EVENTS;
 
 /// Notes an event. False when it was told before, or its session has told enough.
-pub fn note(tx: &WriteTx<'_>, job: &JobId, identity: &str) -> StoreResult<bool> {
+pub fn record(tx: &WriteTx<'_>, job: &JobId, identity: &str) -> StoreResult<bool> {
     let key = (job.as_str(), identity);
     let range = (job.as_str(), "")..=(job.as_str(), "\u{10FFFF}");
     let told = SESSION_EVENTS.collect(tx, range, |_, ()| ())?.len();
-    if told >= caps::MAX_SESSION_COMMENTS || SESSION_EVENTS.get(tx, key)?.is_some() {
+    if told >= limits::MAX_SESSION_COMMENTS || SESSION_EVENTS.get(tx, key)?.is_some() {
         return Ok(false);
     }
     SESSION_EVENTS.put(tx, key, &())?;
@@ -20,6 +20,6 @@ pub fn note(tx: &WriteTx<'_>, job: &JobId, identity: &str) -> StoreResult<bool> 
 }
 
 /// Whether a session has told this event.
-pub fn is_told(tx: &impl Rows, job: &JobId, identity: &str) -> StoreResult<bool> {
+pub fn is_recorded(tx: &impl ReadableTx, job: &JobId, identity: &str) -> StoreResult<bool> {
     Ok(SESSION_EVENTS.get(tx, (job.as_str(), identity))?.is_some())
 }

@@ -3,34 +3,34 @@
 use domain::runner_mode::RunnerMode;
 
 use super::StoreResult;
-use super::shelf::{Rows, WriteTx};
+use super::table::{ReadableTx, WriteTx};
 use super::tables::SETTINGS;
 
 const RUNNER_MODE: &str = "runnerMode";
 
 /// A setting that is a plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
+pub enum OperatorSetting {
     VmSessionsApp,
     VmSessionsRegion,
 }
 
-impl Setting {
+impl OperatorSetting {
     /// Its name in the API, which is its key here.
     pub fn name(self) -> &'static str {
         match self {
-            Setting::VmSessionsApp => "vmSessionsApp",
-            Setting::VmSessionsRegion => "vmSessionsRegion",
+            OperatorSetting::VmSessionsApp => "vmSessionsApp",
+            OperatorSetting::VmSessionsRegion => "vmSessionsRegion",
         }
     }
 }
 
-pub fn get(tx: &impl Rows, setting: Setting) -> StoreResult<Option<String>> {
+pub fn get(tx: &impl ReadableTx, setting: OperatorSetting) -> StoreResult<Option<String>> {
     SETTINGS.get(tx, setting.name())
 }
 
 /// Stores a setting; an empty text clears it.
-pub fn put(tx: &WriteTx<'_>, setting: Setting, value: &str) -> StoreResult<()> {
+pub fn put(tx: &WriteTx<'_>, setting: OperatorSetting, value: &str) -> StoreResult<()> {
     if value.is_empty() {
         return SETTINGS.remove(tx, setting.name()).map(drop);
     }
@@ -38,7 +38,7 @@ pub fn put(tx: &WriteTx<'_>, setting: Setting, value: &str) -> StoreResult<()> {
 }
 
 /// The stored runner mode; one that this version does not know is none.
-pub fn runner_mode(tx: &impl Rows) -> StoreResult<Option<RunnerMode>> {
+pub fn runner_mode(tx: &impl ReadableTx) -> StoreResult<Option<RunnerMode>> {
     let stored = SETTINGS.get(tx, RUNNER_MODE)?;
     Ok(stored.and_then(|text| RunnerMode::parse(&text)))
 }

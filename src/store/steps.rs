@@ -8,11 +8,11 @@ use std::ops::{ControlFlow, RangeInclusive};
 use serde::{Deserialize, Serialize};
 
 use domain::ids::JobId;
-use domain::report::Step;
+use domain::report::StepRecord;
 
 use super::StoreResult;
-use super::news::News;
-use super::shelf::{LAST, Order, Rows, WriteTx};
+use super::change_feed::StoreChange;
+use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
 use super::tables::{STEP_TALLIES, STEPS};
 
 /// Maximum number of steps that are kept of one job.
@@ -28,21 +28,21 @@ pub const MAX_BYTES: u64 = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
     pub order: u64,
-    pub step: Step,
+    pub step: StepRecord,
 }
 
 /// Number and size of the steps of a job.
 ///
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct StepTally {
     pub steps: u64,
     pub bytes: u64,
     /// Reports that were over a limit.
     pub dropped: u64,
 }
 
-impl Tally {
+impl StepTally {
     /// Counts a row of `size` bytes in the place of one of `replaced` bytes, if the limits allow it.
     fn admit(&mut self, size: u64, replaced: Option<u64>) -> bool {
         let steps = self.steps + u64::from(replaced.is_none());
@@ -61,7 +61,7 @@ impl Tally {
 #[derive(Serialize)]
 struct NewRow<'s> {
     order: u64,
-    step: &'s Step,
+    step: &'s StepRecord,
 }
 
 /// What a report needs to know of the step it replaces.
@@ -84,7 +84,7 @@ struct Start {
 
 /// The ids of some steps of a job in the order they started.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct StepPage {
     pub ids: Vec<String>,
     /// The last of them, when there are more.
     pub next: Option<String>,
@@ -95,9 +95,9 @@ pub struct Page {
 /// Stores a step; one of the same id is replaced and keeps its place. A step over the limits is stored
 /// without its outputs if that fits, else dropped; either is counted. `order` comes from
 /// [`super::Store::next_order`].
-pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResult<()> {
+pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &StepRecord, order: u64) -> StoreResult<()> {
     let key = (job.as_str(), step.id.as_str());
-    let known: Option<(Place, usize)> = STEPS.glimpse_sized(tx, key)?;
+    let known: Option<(Place, usize)> = STEPS.get_partial_with_size(tx, key)?;
     let replaced = known.as_ref().map(|(_, size)| *size as u64);
     let order = known.map_or(order, |(place, _)| place.order);
     let before = tally(tx, job)?;
@@ -107,7 +107,7 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResul
         STEPS.put_encoded(tx, key, &row)?;
     } else {
         tally.dropped += 1;
-        let step = &Step {
+        let step = &StepRecord {
             outputs: None,
             ..step.clone()
         };
@@ -119,42 +119,47 @@ pub fn put(tx: &WriteTx<'_>, job: &JobId, step: &Step, order: u64) -> StoreResul
     if tally != before {
         STEP_TALLIES.put(tx, job.as_str(), &tally)?;
     }
-    tx.tell(News::Step(job.clone()));
+    tx.publish(StoreChange::Step(job.clone()));
     Ok(())
 }
 
 /// The tally of a job. Where none is stored yet, the steps are counted: there are none, or they were
 /// stored by a version that did not count.
-fn tally(tx: &impl Rows, job: &JobId) -> StoreResult<Tally> {
+fn tally(tx: &impl ReadableTx, job: &JobId) -> StoreResult<StepTally> {
     if let Some(tally) = STEP_TALLIES.get(tx, job.as_str())? {
         return Ok(tally);
     }
-    let mut tally = Tally::default();
-    STEPS.scan_sized(tx, all(job), Order::Ascending, |_, _: Place, size| {
-        tally.steps += 1;
-        tally.bytes += size as u64;
-        ControlFlow::Continue(())
-    })?;
+    let mut tally = StepTally::default();
+    STEPS.scan_partial_with_size(
+        tx,
+        all(job),
+        ScanDirection::Ascending,
+        |_, _: Place, size| {
+            tally.steps += 1;
+            tally.bytes += size as u64;
+            ControlFlow::Continue(())
+        },
+    )?;
     Ok(tally)
 }
 
 fn all(job: &JobId) -> RangeInclusive<(&str, &str)> {
-    (job.as_str(), "")..=(job.as_str(), LAST)
+    (job.as_str(), "")..=(job.as_str(), MAX_KEY_TEXT)
 }
 
 /// Selects the steps of a job that start after the step `after`: `limit` at most, and [`MAX_BYTES`] with
 /// the last. None if there is no such step.
 pub fn page(
-    tx: &impl Rows,
+    tx: &impl ReadableTx,
     job: &JobId,
     after: Option<&str>,
     limit: usize,
-) -> StoreResult<Option<Page>> {
+) -> StoreResult<Option<StepPage>> {
     let mut heads = Vec::new();
-    STEPS.scan_sized(
+    STEPS.scan_partial_with_size(
         tx,
         all(job),
-        Order::Ascending,
+        ScanDirection::Ascending,
         |(_, id), row: Head, size| {
             heads.push((row.step.started_at, row.order, id.to_owned(), size as u64));
             ControlFlow::Continue(())
@@ -178,16 +183,16 @@ pub fn page(
     let dropped = STEP_TALLIES
         .get(tx, job.as_str())?
         .map_or(0, |tally| tally.dropped);
-    Ok(Some(Page { ids, next, dropped }))
+    Ok(Some(StepPage { ids, next, dropped }))
 }
 
 /// One step of a job.
-pub fn get(tx: &impl Rows, job: &JobId, id: &str) -> StoreResult<Option<Step>> {
+pub fn get(tx: &impl ReadableTx, job: &JobId, id: &str) -> StoreResult<Option<StepRecord>> {
     Ok(STEPS.get(tx, (job.as_str(), id))?.map(|row| row.step))
 }
 
 /// The steps of a job in the order they started.
-pub fn of_job(tx: &impl Rows, job: &JobId) -> StoreResult<Vec<Step>> {
+pub fn of_job(tx: &impl ReadableTx, job: &JobId) -> StoreResult<Vec<StepRecord>> {
     let mut rows = STEPS.collect(tx, all(job), |_, row| row)?;
     rows.sort_by(|a, b| (&a.step.started_at, a.order).cmp(&(&b.step.started_at, b.order)));
     Ok(rows.into_iter().map(|row| row.step).collect())
@@ -200,22 +205,22 @@ mod tests {
     use super::*;
     use crate::Store;
 
-    fn step(id: &str, outputs: &Value) -> Step {
+    fn step(id: &str, outputs: &Value) -> StepRecord {
         let body = json!({"id": id, "type": "t", "status": "passed", "started_at": "t", "outputs": outputs});
-        Step::parse(Some(body)).unwrap()
+        StepRecord::parse(Some(body)).unwrap()
     }
 
-    async fn put(store: &Store, step: &Step) {
+    async fn put(store: &Store, step: &StepRecord) {
         let (step, order) = (step.clone(), store.next_order());
         let put = store.write(move |tx| super::put(tx, &"j".into(), &step, order));
         put.await.unwrap();
     }
 
-    fn kept(store: &Store) -> Vec<Step> {
+    fn kept(store: &Store) -> Vec<StepRecord> {
         store.read(|tx| of_job(tx, &"j".into())).unwrap()
     }
 
-    fn tally(store: &Store) -> Tally {
+    fn tally(store: &Store) -> StepTally {
         let tally = store.read(|tx| super::tally(tx, &"j".into())).unwrap();
         let counted = store
             .read(|tx| STEPS.collect(tx, all(&"j".into()), |_, row| row))
@@ -276,7 +281,7 @@ mod tests {
                     order: number,
                     step,
                 };
-                STEPS.put_as(tx, ("j", step.id.as_str()), &row)?;
+                STEPS.put_borrowed(tx, ("j", step.id.as_str()), &row)?;
             }
             Ok(())
         });

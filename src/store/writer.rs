@@ -23,12 +23,12 @@ use std::time::Instant;
 use redb::Database;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
-use crate::crash::{CrashPlan, CrashPoint};
-use crate::meter::{Histogram, Unit};
+use crate::crash_injection::{CrashPlan, CrashPoint};
+use crate::metrics::{Histogram, MetricUnit};
 
-use super::news::{BACKLOG, News};
-use super::shelf::{Deeds, WriteTx};
-use super::space::{Gauge, Space};
+use super::change_feed::{CHANGE_FEED_CAPACITY, StoreChange};
+use super::disk_space::{DiskSpace, DiskSpaceProbe};
+use super::table::{TxActivity, WriteTx};
 use super::{StoreError, StoreResult};
 
 /// How many closures may share a commit? Bounds the memory of a transaction.
@@ -45,59 +45,59 @@ const COMMIT_TIMES: &[u64] = &[
 const GROUP_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 #[derive(Clone)]
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     queue: mpsc::Sender<Box<dyn Work>>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    gauge: Gauge,
+    gauge: DiskSpaceProbe,
     outbox_bell: Notify,
-    news: broadcast::Sender<News>,
+    news: broadcast::Sender<StoreChange>,
     lost: AtomicBool,
     lost_bell: Notify,
     writes: AtomicU64,
     commits: AtomicU64,
-    meters: Meters,
+    meters: CommitMetrics,
 }
 
 /// How commits go.
-pub struct Meters {
+pub struct CommitMetrics {
     /// How long each took, from its first write to when the disk had it.
-    pub commits: Histogram,
+    pub duration: Histogram,
     /// How many writes shared one.
-    pub groups: Histogram,
+    pub group_size: Histogram,
 }
 
-impl Default for Meters {
+impl Default for CommitMetrics {
     fn default() -> Self {
         Self {
-            commits: Histogram::new(Unit::Time, COMMIT_TIMES),
-            groups: Histogram::new(Unit::Number, GROUP_SIZES),
+            duration: Histogram::new(MetricUnit::Time, COMMIT_TIMES),
+            group_size: Histogram::new(MetricUnit::Number, GROUP_SIZES),
         }
     }
 }
 
 /// How often the store was written to since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stats {
+pub struct CommitStats {
     pub writes: u64,
     /// Each is one fsync.
     pub commits: u64,
 }
 
-impl Writer {
-    pub(super) fn start(db: Arc<Database>, gauge: Gauge, crash: CrashPlan) -> Self {
+impl StoreWriter {
+    pub(super) fn start(db: Arc<Database>, gauge: DiskSpaceProbe, crash: CrashPlan) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             gauge,
             outbox_bell: Notify::new(),
-            news: broadcast::Sender::new(BACKLOG),
+            news: broadcast::Sender::new(CHANGE_FEED_CAPACITY),
             lost: AtomicBool::new(false),
             lost_bell: Notify::new(),
             writes: AtomicU64::new(0),
             commits: AtomicU64::new(0),
-            meters: Meters::default(),
+            meters: CommitMetrics::default(),
         });
         let thread = Thread {
             db,
@@ -128,19 +128,19 @@ impl Writer {
         self.queue
             .send(Box::new(work))
             .await
-            .map_err(|_| StoreError::Lost)?;
-        answer.await.unwrap_or(Err(StoreError::Lost))
+            .map_err(|_| StoreError::OutcomeUnknown)?;
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown))
     }
 
-    pub(super) fn outbox_bell(&self) -> &Notify {
+    pub(super) fn outbox_notifier(&self) -> &Notify {
         &self.shared.outbox_bell
     }
 
-    pub(super) fn news(&self) -> &broadcast::Sender<News> {
+    pub(super) fn change_feed(&self) -> &broadcast::Sender<StoreChange> {
         &self.shared.news
     }
 
-    pub(super) async fn lost(&self) {
+    pub(super) async fn failed(&self) {
         let rung = self.shared.lost_bell.notified();
         tokio::pin!(rung);
         rung.as_mut().enable();
@@ -150,14 +150,14 @@ impl Writer {
     }
 
     /// The store failed outside of a commit.
-    pub(super) fn lose(&self, error: &StoreError) {
+    pub(super) fn mark_failed(&self, error: &StoreError) {
         if self.is_healthy() {
             tracing::error!(%error, "The store could not be read. Stopping: whether it is whole is known only after a restart.");
         }
         self.shared.lose();
     }
 
-    pub(super) fn space(&self) -> Space {
+    pub(super) fn disk_space(&self) -> DiskSpace {
         self.shared.gauge.read()
     }
 
@@ -165,12 +165,12 @@ impl Writer {
         !self.shared.lost.load(Ordering::Acquire)
     }
 
-    pub(super) fn meters(&self) -> &Meters {
+    pub(super) fn commit_metrics(&self) -> &CommitMetrics {
         &self.shared.meters
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) fn stats(&self) -> CommitStats {
+        CommitStats {
             writes: self.shared.writes.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
         }
@@ -178,7 +178,7 @@ impl Writer {
 }
 
 impl Shared {
-    fn tell(&self, news: BTreeSet<News>) {
+    fn tell(&self, news: BTreeSet<StoreChange>) {
         if self.news.receiver_count() == 0 {
             return;
         }
@@ -197,7 +197,7 @@ impl Shared {
 /// A closure in the queue, whatever it answers.
 trait Work: Send {
     /// Runs the closure and keeps what it answered.
-    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, Deeds);
+    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, TxActivity);
     fn has_failed(&self) -> bool;
     /// Has it failed if it wrote: so many bytes are free.
     fn refuse(&mut self, free: u64);
@@ -231,15 +231,15 @@ where
     T: Send,
     F: FnMut(&WriteTx<'_>) -> StoreResult<T> + Send,
 {
-    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, Deeds) {
+    fn run(&mut self, tx: &WriteTx<'_>) -> (Ran, TxActivity) {
         let result =
             catch_unwind(AssertUnwindSafe(|| (self.f)(tx))).unwrap_or(Err(StoreError::Panicked));
         let ran = match &result {
             Ok(_) => Ran::Well,
-            Err(error) if error.is_of_the_disk() => Ran::Broke,
+            Err(error) if error.is_disk_failure() => Ran::Broke,
             Err(_) => Ran::Badly,
         };
-        let deeds = tx.take_deeds();
+        let deeds = tx.take_activity();
         self.wrote = deeds.writes > 0;
         self.result = Some(result);
         (ran, deeds)
@@ -251,7 +251,7 @@ where
 
     fn refuse(&mut self, free: u64) {
         if self.wrote && !self.has_failed() {
-            self.result = Some(Err(StoreError::Full(free)));
+            self.result = Some(Err(StoreError::DiskFull(free)));
         }
     }
 
@@ -259,7 +259,7 @@ where
         let answer = match (commit, self.result.take()) {
             (_, Some(Err(error))) => Err(error),
             (Commit::Done, Some(Ok(value))) => Ok(value),
-            (Commit::Unknown, _) | (_, None) => Err(StoreError::Lost),
+            (Commit::Unknown, _) | (_, None) => Err(StoreError::OutcomeUnknown),
         };
         if let Some(reply) = self.reply.take() {
             // The caller may have gone away; the write stands all the same.
@@ -332,7 +332,7 @@ impl Thread {
                 tx.abort()?;
                 return Ok(Commit::Done);
             }
-            if let Space::Full(free) = self.shared.gauge.read()
+            if let DiskSpace::Full(free) = self.shared.gauge.read()
                 && !done.insists
             {
                 tx.abort()?;
@@ -342,11 +342,11 @@ impl Thread {
                 // The others may have seen what is not there now.
                 continue;
             }
-            self.crash.reach(CrashPoint::CommitBegun);
+            self.crash.crash_if_planned(CrashPoint::CommitBegun);
             tx.commit()?;
-            self.crash.reach(CrashPoint::CommitDone);
-            self.shared.meters.commits.observe_time(began.elapsed());
-            self.shared.meters.groups.observe(done.closures);
+            self.crash.crash_if_planned(CrashPoint::CommitDone);
+            self.shared.meters.duration.observe_time(began.elapsed());
+            self.shared.meters.group_size.observe(done.closures);
             self.shared.commits.fetch_add(1, Ordering::Relaxed);
             self.shared
                 .writes
@@ -367,7 +367,7 @@ struct Done {
     owes: bool,
     /// Whether one of them must be kept although there is next to no room.
     insists: bool,
-    news: BTreeSet<News>,
+    news: BTreeSet<StoreChange>,
 }
 
 /// Runs every closure that has not failed before. None when one failed after it had written: the
@@ -383,13 +383,13 @@ fn run_all(tx: &redb::WriteTransaction, group: &mut [Box<dyn Work>]) -> StoreRes
             (Ran::Well, deeds) => {
                 done.closures += u64::from(deeds.writes > 0);
                 done.writes += deeds.writes;
-                done.owes |= deeds.owes;
-                done.insists |= deeds.insists;
-                done.news.extend(deeds.news);
+                done.owes |= deeds.notifies_outbox;
+                done.insists |= deeds.bypasses_space_check;
+                done.news.extend(deeds.changes);
             }
             (Ran::Badly, deeds) if deeds.writes == 0 => {}
             (Ran::Badly, _) => return Ok(None),
-            (Ran::Broke, _) => return Err(StoreError::Lost),
+            (Ran::Broke, _) => return Err(StoreError::OutcomeUnknown),
         }
     }
     Ok(Some(done))
@@ -459,8 +459,8 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_answered_from_what_was_refused() {
-        let gauge = Gauge::new(|| Some(5 << 20));
-        let store = Store::on(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+        let gauge = DiskSpaceProbe::new(|| Some(5 << 20));
+        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), gauge).unwrap();
         let slow = store.write(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             Ok(())
@@ -478,7 +478,7 @@ mod tests {
         let (slow, first, second, seen) = tokio::join!(slow, put_once(), put_once(), look);
         slow.unwrap();
         for answer in [first, second] {
-            assert!(matches!(answer, Err(StoreError::Full(_))), "{answer:?}");
+            assert!(matches!(answer, Err(StoreError::DiskFull(_))), "{answer:?}");
         }
         assert!(!seen.unwrap(), "nothing was written");
         assert!(store.is_healthy());
@@ -488,17 +488,17 @@ mod tests {
     async fn next_to_no_room_refuses_writes_until_there_is_some_and_lets_reads_be() {
         let free = Arc::new(AtomicU64::new(u64::MAX));
         let shown = Arc::clone(&free);
-        let gauge = Gauge::new(move || Some(shown.load(Ordering::Relaxed)));
-        let store = Store::on(redb::backends::InMemoryBackend::new(), gauge).unwrap();
+        let gauge = DiskSpaceProbe::new(move || Some(shown.load(Ordering::Relaxed)));
+        let store = Store::with_backend(redb::backends::InMemoryBackend::new(), gauge).unwrap();
         let put = |key: &'static str| store.write(move |tx| META.put(tx, key, &json!(1)));
         put("before").await.unwrap();
         free.store(5 << 20, Ordering::Relaxed);
         let refused = put("refused").await;
-        assert!(matches!(refused, Err(StoreError::Full(free)) if free == 5 << 20));
+        assert!(matches!(refused, Err(StoreError::DiskFull(free)) if free == 5 << 20));
         // Whoever writes nothing is not refused: the watchdog asks so.
         store.write(|_| Ok(())).await.unwrap();
         let insisting = store.write(|tx| {
-            tx.insist();
+            tx.bypass_space_check();
             META.put(tx, "happened", &json!(1))
         });
         insisting.await.unwrap();

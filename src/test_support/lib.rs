@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test that called")]
 
-mod server;
+mod test_server;
 
-pub use server::{Asked, Reply, TestServer};
+pub use test_server::{RecordedRequest, StubReply, TestServer};
 
-use domain::mapping::{Input, Mapping};
+use domain::mapping::{Mapping, MappingInput};
 use domain::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub fn mapping(fields: &Value) -> Mapping {
     for (name, value) in fields.as_object().unwrap() {
         body[name] = value.clone();
     }
-    Input::read(body)
+    MappingInput::read(body)
         .unwrap()
         .validate(None, Timestamp::EPOCH)
         .unwrap()
@@ -27,7 +27,7 @@ pub fn mapping(fields: &Value) -> Mapping {
 ///
 /// Its file holds no PEM markers, so that no scanner takes it for a leak.
 pub fn app_key() -> String {
-    let base64 = include_str!("../domain/keys/testdata/rsa-test-key.pkcs8.base64");
+    let base64 = include_str!("../domain/crypto/testdata/rsa-test-key.pkcs8.base64");
     let label = "PRIVATE KEY";
     format!(
         "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",

@@ -25,27 +25,27 @@ const TITLE: usize = 250;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatKind {
     /// Slack.
-    ChannelA,
+    Slack,
     /// Microsoft Teams, through Workflows.
-    ChannelB,
+    Teams,
 }
 
 /// One chat webhook.
 #[derive(Clone)]
-pub struct Chat {
-    wire: Client,
+pub struct ChatWebhook {
+    client: Client,
     url: Secret,
     kind: ChatKind,
 }
 
-impl Chat {
-    pub fn new(wire: Client, url: Secret, kind: ChatKind) -> Self {
-        Self { wire, url, kind }
+impl ChatWebhook {
+    pub fn new(client: Client, url: Secret, kind: ChatKind) -> Self {
+        Self { client, url, kind }
     }
 
     /// What is left of the webhook's allowance.
     pub fn quota(&self) -> Quota {
-        self.wire.quota()
+        self.client.quota()
     }
 
     /// Posts a message. The services take no id from us: repeated after a lost answer, it may
@@ -55,18 +55,18 @@ impl Chat {
     /// When the service did not take it. A permanent one means that the webhook is gone or wrong.
     pub async fn post(&self, message: &ChatMessage) -> Result<(), VendorError> {
         let body = match self.kind {
-            ChatKind::ChannelA => slack(message),
-            ChatKind::ChannelB => teams(message),
+            ChatKind::Slack => slack(message),
+            ChatKind::Teams => teams(message),
         };
         let request =
             Request::new("posting to the chat", Method::POST, self.url.expose()).json(&body);
-        let response = self.wire.send(&request).await?;
+        let response = self.client.send(&request).await?;
         match self.kind {
             // Slack says yes with these two letters and no otherwise, whatever the status.
-            ChatKind::ChannelA if response.text().trim() != "ok" => {
-                Err(response.refusal(422, &response.text()))
+            ChatKind::Slack if response.text().trim() != "ok" => {
+                Err(response.status_error(422, &response.text()))
             }
-            ChatKind::ChannelA | ChatKind::ChannelB => Ok(()),
+            ChatKind::Slack | ChatKind::Teams => Ok(()),
         }
     }
 }
@@ -225,7 +225,7 @@ fn web_address(message: &ChatMessage) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::http::test_client;
-    use test_support::{Reply, TestServer};
+    use test_support::{StubReply, TestServer};
 
     async fn post(
         kind: ChatKind,
@@ -233,9 +233,10 @@ mod tests {
         answer: &'static str,
     ) -> (TestServer, Result<(), VendorError>) {
         let server =
-            TestServer::start(move |_, _| Reply::Say(status, vec![], answer.to_owned())).await;
+            TestServer::start(move |_, _| StubReply::Response(status, vec![], answer.to_owned()))
+                .await;
         let url = Secret::new(format!("{}/services/SECRET", server.url));
-        let outcome = Chat::new(test_client("chat"), url, kind)
+        let outcome = ChatWebhook::new(test_client("chat"), url, kind)
             .post(&message())
             .await;
         (server, outcome)
@@ -243,27 +244,27 @@ mod tests {
 
     #[tokio::test]
     async fn each_service_has_its_own_way_to_say_yes() {
-        let (server, outcome) = post(ChatKind::ChannelA, 200, "ok").await;
+        let (server, outcome) = post(ChatKind::Slack, 200, "ok").await;
         assert_eq!(outcome, Ok(()));
-        assert_eq!(server.asked()[0].json(), slack(&message()));
-        let (server, outcome) = post(ChatKind::ChannelB, 202, "").await;
+        assert_eq!(server.requests()[0].json(), slack(&message()));
+        let (server, outcome) = post(ChatKind::Teams, 202, "").await;
         assert_eq!(outcome, Ok(()));
-        assert_eq!(server.asked()[0].json(), teams(&message()));
+        assert_eq!(server.requests()[0].json(), teams(&message()));
 
-        let (_, refused) = post(ChatKind::ChannelA, 200, "no_active_hooks").await;
+        let (_, refused) = post(ChatKind::Slack, 200, "no_active_hooks").await;
         assert!(refused.unwrap_err().is_permanent());
-        let (server, gone) = post(ChatKind::ChannelA, 404, "channel_not_found").await;
+        let (server, gone) = post(ChatKind::Slack, 404, "channel_not_found").await;
         let error = gone.unwrap_err();
         assert_eq!(
             error.to_string(),
             "posting to the chat: chat answered 404: channel_not_found"
         );
         assert_eq!(
-            server.asked().len(),
+            server.requests().len(),
             1,
             "a message is never sent twice by itself"
         );
-        let (_, down) = post(ChatKind::ChannelB, 503, "").await;
+        let (_, down) = post(ChatKind::Teams, 503, "").await;
         assert!(!down.unwrap_err().is_permanent());
     }
 

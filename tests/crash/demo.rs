@@ -8,12 +8,12 @@ use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use domain::caps;
-use fake_vendors::stories::Tracker;
-use store::crash::CrashPoint;
+use domain::limits;
+use fake_vendors::demo::Tracker;
+use store::crash_injection::CrashPoint;
 
-use crate::program::{command, is_killed, kill_everything_of, look_at_the_audit};
-use crate::remains::Remains;
+use crate::demo_outcome::DemoOutcome;
+use crate::program::{check_audit, command, is_sigkilled, kill_processes_in};
 
 /// A demo that is not killed takes about this long.
 const USUAL: Duration = Duration::from_millis(4_500);
@@ -30,9 +30,9 @@ const PASSED: [CrashPoint; 12] = [
     CrashPoint::ResultReceived,
     CrashPoint::ResultStored,
     CrashPoint::ProgressStored,
-    CrashPoint::ErrandClaimed,
-    CrashPoint::ErrandDone,
-    CrashPoint::ErrandSettled,
+    CrashPoint::EntryClaimed,
+    CrashPoint::EntryPerformed,
+    CrashPoint::EntryCompleted,
     CrashPoint::CommitBegun,
     CrashPoint::CommitDone,
 ];
@@ -41,7 +41,7 @@ const PASSED: [CrashPoint; 12] = [
 const DESTROYING: [CrashPoint; 3] = [
     CrashPoint::DestroyClaimed,
     CrashPoint::Destroyed,
-    CrashPoint::DestroySettled,
+    CrashPoint::DestroyRecorded,
 ];
 
 /// What dies.
@@ -57,20 +57,20 @@ enum Kill {
 
 /// Where its runs execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runner {
+pub enum DemoRunner {
     Ci,
     Vm,
     Local,
 }
 
 const TRACKERS: [Tracker; 2] = [Tracker::Linear, Tracker::Jira];
-const MACHINES: [Runner; 2] = [Runner::Vm, Runner::Local];
+const MACHINES: [DemoRunner; 2] = [DemoRunner::Vm, DemoRunner::Local];
 
 /// A demo and its crash.
 #[derive(Debug, Clone, Copy)]
 struct Story {
     tracker: Tracker,
-    runner: Runner,
+    runner: DemoRunner,
     kill: Kill,
 }
 
@@ -106,13 +106,13 @@ impl Story {
             }
             Kill::ServiceAt(point, _) => {
                 wait_for_end(&mut child, PATIENCE)?;
-                if !is_killed(child.wait().unwrap()) {
+                if !is_sigkilled(child.wait().unwrap()) {
                     return Err(format!("the point {point} was not reached"));
                 }
             }
         }
         if let Kill::MachineAfter(_) = self.kill {
-            kill_everything_of(dir);
+            kill_processes_in(dir);
         }
         Ok(())
     }
@@ -124,15 +124,18 @@ impl Story {
             let mut child = self.start(dir.path(), "second.txt", None);
             wait_for_end(&mut child, self.patience())?;
             match child.wait().unwrap().code() {
-                Some(0) => self.look_at_the_town(dir.path(), Remains::are_as_told)?,
+                Some(0) => self.look_at_the_town(dir.path(), DemoOutcome::is_as_expected)?,
                 Some(1) if self.may_lose_runs() => {
-                    self.look_at_the_town(dir.path(), Remains::are_without_what_died)?;
+                    self.look_at_the_town(
+                        dir.path(),
+                        DemoOutcome::is_as_expected_after_machine_loss,
+                    )?;
                 }
                 code => return Err(format!("it ended with {code:?}")),
             }
-            look_at_the_audit(&dir.path().join("data"))
+            check_audit(&dir.path().join("data"))
         });
-        kill_everything_of(dir.path());
+        kill_processes_in(dir.path());
         outcome.map_err(|fault| {
             let kept = dir.keep();
             let told = |file: &str| std::fs::read_to_string(kept.join(file)).unwrap_or_default();
@@ -144,13 +147,13 @@ impl Story {
 
     /// A workflow's host begins a run again that died with it, a machine's does not.
     fn may_lose_runs(self) -> bool {
-        matches!(self.kill, Kill::MachineAfter(_)) && self.runner != Runner::Ci
+        matches!(self.kill, Kill::MachineAfter(_)) && self.runner != DemoRunner::Ci
     }
 
     /// The report of a run that died is waited for.
     fn patience(self) -> Duration {
         if self.may_lose_runs() {
-            PATIENCE + caps::REPORT_GRACE
+            PATIENCE + limits::REPORT_GRACE
         } else {
             PATIENCE
         }
@@ -159,9 +162,9 @@ impl Story {
     fn look_at_the_town(
         self,
         dir: &Path,
-        are_right: fn(&Remains, Tracker, Runner) -> bool,
+        are_right: fn(&DemoOutcome, Tracker, DemoRunner) -> bool,
     ) -> Result<(), String> {
-        let remains = Remains::of(dir, self.tracker);
+        let remains = DemoOutcome::load(dir, self.tracker);
         if are_right(&remains, self.tracker, self.runner) {
             Ok(())
         } else {
@@ -229,7 +232,7 @@ fn seeded() -> fastrand::Rng {
 }
 
 /// Kills at any instant, every third time of everything there is.
-fn any_instant(rng: &mut fastrand::Rng, runner: Runner, count: usize) -> Vec<Story> {
+fn any_instant(rng: &mut fastrand::Rng, runner: DemoRunner, count: usize) -> Vec<Story> {
     let story = |number: usize| {
         let after = USUAL.mul_f64(rng.f64());
         Story {
@@ -247,7 +250,7 @@ fn any_instant(rng: &mut fastrand::Rng, runner: Runner, count: usize) -> Vec<Sto
 #[test]
 fn a_crash_at_any_instant_is_survived() {
     let mut rng = seeded();
-    survive_all(any_instant(&mut rng, Runner::Ci, 6));
+    survive_all(any_instant(&mut rng, DemoRunner::Ci, 6));
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn a_crash_at_each_named_point_is_survived() {
     let mut rng = seeded();
     let stories = PASSED.map(|point| Story {
         tracker: TRACKERS[rng.usize(..2)],
-        runner: Runner::Ci,
+        runner: DemoRunner::Ci,
         kill: Kill::ServiceAt(point, 1),
     });
     survive_all(stories.to_vec());
@@ -279,12 +282,12 @@ fn a_crash_beside_machines_is_survived() {
 #[ignore = "takes minutes"]
 fn a_crash_at_each_named_point_is_survived_on_every_host_and_system() {
     let mut rng = seeded();
-    let mut stories = any_instant(&mut rng, Runner::Ci, 24);
+    let mut stories = any_instant(&mut rng, DemoRunner::Ci, 24);
     for tracker in TRACKERS {
-        for runner in [Runner::Ci, Runner::Vm, Runner::Local] {
+        for runner in [DemoRunner::Ci, DemoRunner::Vm, DemoRunner::Local] {
             let beside = match runner {
-                Runner::Ci => &[][..],
-                Runner::Vm | Runner::Local => &DESTROYING,
+                DemoRunner::Ci => &[][..],
+                DemoRunner::Vm | DemoRunner::Local => &DESTROYING,
             };
             let points = PASSED.iter().chain(beside);
             stories.extend(points.map(|point| Story {

@@ -5,13 +5,13 @@
 //! is part of every run, and a long one.
 #![allow(clippy::unwrap_used)]
 
-mod acknowledged;
+mod checks;
 mod clients;
+mod crash_env;
 mod demo;
-mod fire;
+mod demo_outcome;
+mod durability;
+mod fake_runs;
 mod program;
-mod puppets;
-mod remains;
+mod service_kills;
 mod tickets;
-mod verdict;
-mod world;

@@ -21,14 +21,14 @@ pub fn command(arguments: &[&str]) -> Command {
 }
 
 /// Whether it was ended as `kill -9` does.
-pub fn is_killed(status: ExitStatus) -> bool {
+pub fn is_sigkilled(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
 
 /// A process that does not outlive the test that started it.
-pub struct Mortal(pub Child);
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Mortal {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Mostly it has ended.
         let _ = self.0.kill();
@@ -38,7 +38,7 @@ impl Drop for Mortal {
 
 /// Kills every process whose command line or working directory names the folder, until there is none:
 /// what is killed may have started another since the last look.
-pub fn kill_everything_of(dir: &Path) {
+pub fn kill_processes_in(dir: &Path) {
     loop {
         let found = processes_of(dir);
         if found.is_empty() {
@@ -67,7 +67,7 @@ fn processes_of(dir: &Path) -> Vec<Pid> {
 }
 
 /// The record of who did what is whole.
-pub fn look_at_the_audit(data: &Path) -> Result<(), String> {
+pub fn check_audit(data: &Path) -> Result<(), String> {
     let mut verify = command(&["audit", "verify", "--data-dir"]);
     let verified = verify.arg(data).output().unwrap();
     let told = String::from_utf8_lossy(&verified.stdout).into_owned();

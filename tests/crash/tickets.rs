@@ -3,16 +3,16 @@
 
 use domain::issue::System;
 use domain::job::{JobKind, JobState};
-use fake_vendors::Town;
-use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::FakeVendors;
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 
-use crate::world::World;
+use crate::crash_env::CrashEnv;
 
 /// What a person asks for beside the ticket.
-pub const COMMAND: &str = "/agent-implement say it LOUDER";
+pub const GAP_FILL_COMMAND: &str = "/agent-implement say it LOUDER";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum TicketKind {
     /// Becomes a pull request.
     Plain,
     /// Waits for ever for another.
@@ -20,25 +20,25 @@ pub enum Kind {
     /// Is planned first.
     Planned,
     /// Its change holds a secret.
-    Leaky,
+    WithSecret,
     /// Becomes a pull request on which a person asks for more.
-    Commanded,
+    WithGapFill,
     /// Its run is played by this test.
-    Puppet,
+    FakeRun,
 }
 
-pub const KINDS: [Kind; 6] = [
-    Kind::Plain,
-    Kind::Planned,
-    Kind::Leaky,
-    Kind::Commanded,
-    Kind::Blocked,
-    Kind::Puppet,
+pub const TICKET_KINDS: [TicketKind; 6] = [
+    TicketKind::Plain,
+    TicketKind::Planned,
+    TicketKind::WithSecret,
+    TicketKind::WithGapFill,
+    TicketKind::Blocked,
+    TicketKind::FakeRun,
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket {
-    pub kind: Kind,
+pub struct ExpectedTicket {
+    pub kind: TicketKind,
     pub key: String,
 }
 
@@ -47,48 +47,48 @@ const PLAN: [&str; 2] = ["What is wanted", "How it is done"];
 /// What stands in the way for ever.
 const BLOCKERS: [&str; 2] = ["ENG-9001", "OPS-9001"];
 
-pub fn furnish(town: &Town) {
+pub fn set_up_vendors(town: &FakeVendors) {
     for team in ["ENG", "PLAN", "PUP"] {
-        town.linear().team(team, team);
+        town.linear().ensure_team(team, team);
     }
     for project in ["OPS", "WAY", "SIM"] {
-        town.jira().project(project, project);
+        town.jira().ensure_project(project, project);
     }
     town.linear().issue(BLOCKERS[0]).title("Stands in the way");
     town.jira().issue(BLOCKERS[1]).title("Stands in the way");
 }
 
 /// Files the ticket of a number and flags it.
-pub fn file(world: &World, kind: Kind, system: System, number: usize) {
+pub fn create(world: &CrashEnv, kind: TicketKind, system: System, number: usize) {
     let team = match (kind, system) {
-        (Kind::Planned, System::A) => "PLAN",
-        (Kind::Planned, System::B) => "WAY",
-        (Kind::Puppet, System::A) => "PUP",
-        (Kind::Puppet, System::B) => "SIM",
-        (_, System::A) => "ENG",
-        (_, System::B) => "OPS",
+        (TicketKind::Planned, System::Linear) => "PLAN",
+        (TicketKind::Planned, System::Jira) => "WAY",
+        (TicketKind::FakeRun, System::Linear) => "PUP",
+        (TicketKind::FakeRun, System::Jira) => "SIM",
+        (_, System::Linear) => "ENG",
+        (_, System::Jira) => "OPS",
     };
     let key = format!("{team}-{number}");
     if let Some(script) = script(kind) {
-        script.save(&world.town.scripts(), &key).unwrap();
+        script.save(&world.vendors.scripts_dir(), &key).unwrap();
     }
     // Known before anybody can answer.
-    world.record().tickets.push(Ticket {
+    world.record().tickets.push(ExpectedTicket {
         kind,
         key: key.clone(),
     });
     let title = format!("{kind:?} of number {number}");
     match system {
-        System::A => {
-            let mut ticket = world.town.linear().issue(&key).title(&title);
-            if kind == Kind::Blocked {
+        System::Linear => {
+            let mut ticket = world.vendors.linear().issue(&key).title(&title);
+            if kind == TicketKind::Blocked {
                 ticket = ticket.blocked_by(BLOCKERS[0]);
             }
             ticket.add_label("Agent-Implement");
         }
-        System::B => {
-            let mut ticket = world.town.jira().issue(&key).title(&title).repo(team);
-            if kind == Kind::Blocked {
+        System::Jira => {
+            let mut ticket = world.vendors.jira().issue(&key).title(&title).repo(team);
+            if kind == TicketKind::Blocked {
                 ticket = ticket.blocked_by(BLOCKERS[1]);
             }
             ticket.status("Ready");
@@ -96,46 +96,55 @@ pub fn file(world: &World, kind: Kind, system: System, number: usize) {
     }
 }
 
-fn script(kind: Kind) -> Option<Script> {
+fn script(kind: TicketKind) -> Option<Script> {
     let script = Script::new();
     match kind {
-        Kind::Plain | Kind::Blocked | Kind::Puppet => None,
-        Kind::Planned => Some(
+        TicketKind::Plain | TicketKind::Blocked | TicketKind::FakeRun => None,
+        TicketKind::Planned => Some(
             script
-                .pass_when(
+                .pass_if_prompt_contains(
                     "You are planning",
                     [
-                        Step::write("ai-output/comments/01-what.md", PLAN[0]),
-                        Step::write("ai-output/comments/02-how.md", PLAN[1]),
-                        Step::say("The plan is written."),
+                        ScriptStep::write("ai-output/comments/01-what.md", PLAN[0]),
+                        ScriptStep::write("ai-output/comments/02-how.md", PLAN[1]),
+                        ScriptStep::message("The plan is written."),
                     ],
                 )
-                .pass_when(
+                .pass_if_prompt_contains(
                     PLAN[1],
-                    [Step::write("planned.txt", "done\n"), Step::say("Done.")],
+                    [
+                        ScriptStep::write("planned.txt", "done\n"),
+                        ScriptStep::message("Done."),
+                    ],
                 ),
         ),
-        Kind::Leaky => {
+        TicketKind::WithSecret => {
             let key = format!("AWS_SECRET={}{}\n", "AKIA", "QWERTYUIOPASDFGH");
-            let leak = Step::write("secrets/.env.production", &key);
-            Some(script.pass([leak, Step::say("It is where it is used.")]))
+            let leak = ScriptStep::write("secrets/.env.production", &key);
+            Some(script.pass([leak, ScriptStep::message("It is where it is used.")]))
         }
-        Kind::Commanded => Some(
+        TicketKind::WithGapFill => Some(
             script
-                .pass([Step::write("a.txt", "a\n"), Step::say("I wrote a.")])
-                .pass_when(
+                .pass([
+                    ScriptStep::write("a.txt", "a\n"),
+                    ScriptStep::message("I wrote a."),
+                ])
+                .pass_if_prompt_contains(
                     "LOUDER",
-                    [Step::write("a.txt", "A\n"), Step::say("I wrote A.")],
+                    [
+                        ScriptStep::write("a.txt", "A\n"),
+                        ScriptStep::message("I wrote A."),
+                    ],
                 ),
         ),
     }
 }
 
-impl Ticket {
+impl ExpectedTicket {
     pub fn system(&self) -> System {
         match self.team() {
-            "ENG" | "PLAN" | "PUP" => System::A,
-            _ => System::B,
+            "ENG" | "PLAN" | "PUP" => System::Linear,
+            _ => System::Jira,
         }
     }
 
@@ -145,52 +154,54 @@ impl Ticket {
 
     pub fn repo(&self) -> &'static str {
         match self.kind {
-            Kind::Puppet => "puppets",
+            TicketKind::FakeRun => "puppets",
             _ => "shop",
         }
     }
 
     /// The runs that it is to have had, in order, and how each ended.
-    pub fn jobs(&self) -> Vec<(JobKind, bool)> {
+    pub fn expected_jobs(&self) -> Vec<(JobKind, bool)> {
         let done = (JobKind::Implementation, true);
         match self.kind {
-            Kind::Plain | Kind::Puppet => vec![done],
-            Kind::Blocked => vec![],
-            Kind::Planned => vec![(JobKind::Planning, true), done],
-            Kind::Leaky => vec![(JobKind::Implementation, false)],
-            Kind::Commanded => vec![done, (JobKind::GapFill, true)],
+            TicketKind::Plain | TicketKind::FakeRun => vec![done],
+            TicketKind::Blocked => vec![],
+            TicketKind::Planned => vec![(JobKind::Planning, true), done],
+            TicketKind::WithSecret => vec![(JobKind::Implementation, false)],
+            TicketKind::WithGapFill => vec![done, (JobKind::GapFill, true)],
         }
     }
 
     /// How its comments begin.
-    pub fn comments(&self) -> Vec<&'static str> {
+    pub fn expected_comments(&self) -> Vec<&'static str> {
         const PULL: &str = "Pull request opened";
         match self.kind {
-            Kind::Plain | Kind::Puppet | Kind::Commanded => vec![PULL],
-            Kind::Blocked => vec![],
-            Kind::Planned => vec![PLAN[0], PLAN[1], PULL],
-            Kind::Leaky => vec!["🔒 Blocked by security guardrail"],
+            TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill => vec![PULL],
+            TicketKind::Blocked => vec![],
+            TicketKind::Planned => vec![PLAN[0], PLAN[1], PULL],
+            TicketKind::WithSecret => vec!["🔒 Blocked by security guardrail"],
         }
     }
 
     /// Every change of its marker: labels put on (+) and taken off (-), or the values of its field.
-    pub fn history(&self) -> Vec<&'static str> {
+    pub fn expected_history(&self) -> Vec<&'static str> {
         match (self.system(), self.kind) {
-            (System::A, Kind::Blocked) => vec!["+Agent-Implement"],
-            (System::B, Kind::Blocked) => vec!["Ready"],
-            (System::A, Kind::Plain | Kind::Puppet | Kind::Commanded) => vec![
-                "+Agent-Implement",
-                "+Agent-Working",
-                "+Ready for Review",
-                "-Agent-Working",
-            ],
-            (System::A, Kind::Leaky) => vec![
+            (System::Linear, TicketKind::Blocked) => vec!["+Agent-Implement"],
+            (System::Jira, TicketKind::Blocked) => vec!["Ready"],
+            (System::Linear, TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill) => {
+                vec![
+                    "+Agent-Implement",
+                    "+Agent-Working",
+                    "+Ready for Review",
+                    "-Agent-Working",
+                ]
+            }
+            (System::Linear, TicketKind::WithSecret) => vec![
                 "+Agent-Implement",
                 "+Agent-Working",
                 "-Agent-Working",
                 "-Agent-Implement",
             ],
-            (System::A, Kind::Planned) => vec![
+            (System::Linear, TicketKind::Planned) => vec![
                 "+Agent-Implement",
                 "+Agent-Planning",
                 "+Plan-Complete",
@@ -200,11 +211,13 @@ impl Ticket {
                 "+Ready for Review",
                 "-Agent-Working",
             ],
-            (System::B, Kind::Plain | Kind::Puppet | Kind::Commanded) => {
+            (System::Jira, TicketKind::Plain | TicketKind::FakeRun | TicketKind::WithGapFill) => {
                 vec!["Ready", "Implementing", "PR Ready"]
             }
-            (System::B, Kind::Leaky) => vec!["Ready", "Implementing", "Implementation Failed"],
-            (System::B, Kind::Planned) => vec![
+            (System::Jira, TicketKind::WithSecret) => {
+                vec!["Ready", "Implementing", "Implementation Failed"]
+            }
+            (System::Jira, TicketKind::Planned) => vec![
                 "Ready",
                 "Planning",
                 "Plan Approved",
@@ -215,17 +228,17 @@ impl Ticket {
     }
 
     /// What is wrong with what people see of it; none when all is as it must be.
-    pub fn wrong(&self, world: &World) -> Option<String> {
-        let seen = Seen::of(self, &world.town);
+    pub fn mismatch(&self, world: &CrashEnv) -> Option<String> {
+        let seen = Seen::of(self, &world.vendors);
         let said = seen
             .comments
             .iter()
             .map(|said| said.trim_start_matches("## "));
-        let is_said = said.clone().count() == self.comments().len()
+        let is_said = said.clone().count() == self.expected_comments().len()
             && said
-                .zip(self.comments())
+                .zip(self.expected_comments())
                 .all(|(said, begin)| said.starts_with(begin));
-        let is_right = is_said && seen.history == self.history() && seen.links.is_empty();
+        let is_right = is_said && seen.history == self.expected_history() && seen.links.is_empty();
         (!is_right).then(|| format!("{self:?}: {seen:?}"))
     }
 }
@@ -239,9 +252,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(ticket: &Ticket, town: &Town) -> Self {
+    fn of(ticket: &ExpectedTicket, town: &FakeVendors) -> Self {
         match ticket.system() {
-            System::A => {
+            System::Linear => {
                 let seen = town.linear().issue(&ticket.key).snapshot().unwrap();
                 let sign = |added| if added { '+' } else { '-' };
                 let history = seen.history.iter();
@@ -253,7 +266,7 @@ impl Seen {
                     links: seen.links.into_iter().map(|link| link.url).collect(),
                 }
             }
-            System::B => {
+            System::Jira => {
                 let seen = town.jira().issue(&ticket.key).snapshot().unwrap();
                 let history = seen.history.into_iter();
                 Self {
@@ -270,7 +283,7 @@ impl Seen {
 }
 
 /// Whether a job has ended as it was to.
-pub fn is_as_told(state: &JobState, is_well: bool) -> bool {
+pub fn ended_as_expected(state: &JobState, is_well: bool) -> bool {
     match state {
         JobState::Completed => is_well,
         JobState::Failed { .. } => !is_well,

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use domain::decision::{Decision, Outcome, Reason};
+use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::ids::IssueKey;
 use domain::issue::Phase;
-use domain::job::{JobKind, JobState, PullRef, RunHandle, TimeoutReason};
-use domain::report::{FailureCode, Step, Usage};
+use domain::job::{JobKind, JobState, PullRequestRef, RunHandle, TimeoutReason};
+use domain::report::{FailureCode, StepRecord, Usage};
 use domain::time::Timestamp;
 use serde_json::{Value, json};
 use store::dedup::DedupEntry;
-use store::parked::Parked;
-use store::{Store, dedup, ledger, parked, steps};
+use store::dispatch_breaker::ParkedIssue;
+use store::{Store, decisions, dedup, dispatch_breaker, steps};
 
-use crate::api::{ALL_ON, START, Server, answer, job};
+use crate::api_server::{ALL_FEATURES, ApiServer, CLOCK_START, dispatched_job, send_checked};
 
-async fn read(server: &Server, path: &str) -> Value {
-    let token = server.signed_in().await;
-    let told = server.ask("GET", path, &token, None).await;
+async fn read(server: &ApiServer, path: &str) -> Value {
+    let token = server.sign_in().await;
+    let told = server.send("GET", path, &token, None).await;
     assert_eq!(told.status, 200, "{path}: {told:?}");
     told.body
 }
 
 #[tokio::test]
 async fn a_job_is_shown_field_by_field() {
-    let server = Server::start().await;
-    let mut planning = job("01A", JobKind::Planning);
+    let server = ApiServer::start().await;
+    let mut planning = dispatched_job("01A", JobKind::Planning);
     planning.state = JobState::Completed;
-    let mut shown = job("01B", JobKind::Implementation);
+    let mut shown = dispatched_job("01B", JobKind::Implementation);
     shown.group = "01A".into();
     shown.dispatch_number = 2;
     shown.state = JobState::Failed {
@@ -38,16 +38,16 @@ async fn a_job_is_shown_field_by_field() {
         id: 77,
         url: "https://ci.test/77".into(),
     });
-    shown.pull = PullRef::from_url("https://github.com/acme/shop/pull/7");
+    shown.pull = PullRequestRef::from_url("https://github.com/acme/shop/pull/7");
     shown.conclusion = Some("failure".into());
-    shown.finished_at = Some(START);
+    shown.finished_at = Some(CLOCK_START);
     shown.usage = Some(Usage {
         turns: 3,
         input_tokens: 10,
         output_tokens: 5,
         cost_usd: None,
     });
-    shown.reported = true;
+    shown.result_accepted = true;
     server.put_job(&planning).await;
     server.put_job(&shown).await;
     let expected = json!({
@@ -74,8 +74,8 @@ async fn a_job_is_shown_field_by_field() {
 
 #[tokio::test]
 async fn a_timed_out_machine_names_both() {
-    let server = Server::start().await;
-    let mut shown = job("01A", JobKind::Planning);
+    let server = ApiServer::start().await;
+    let mut shown = dispatched_job("01A", JobKind::Planning);
     shown.run = Some(RunHandle::Machine {
         id: "m1".into(),
         log_url: None,
@@ -95,9 +95,9 @@ async fn a_timed_out_machine_names_both() {
 
 #[tokio::test]
 async fn the_log_is_the_last_five_hundred_newest_first() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let jobs: Vec<_> = (0..503)
-        .map(|number| job(&format!("01{number:04}"), JobKind::Planning))
+        .map(|number| dispatched_job(&format!("01{number:04}"), JobKind::Planning))
         .collect();
     futures_util::future::join_all(jobs.iter().map(|job| server.put_job(job))).await;
     let log = read(&server, "/api/log").await;
@@ -111,11 +111,11 @@ async fn the_log_is_the_last_five_hundred_newest_first() {
 
 #[tokio::test]
 async fn steps_come_in_the_order_they_started() {
-    let server = Server::start().await;
-    let run = job("01A", JobKind::Planning);
+    let server = ApiServer::start().await;
+    let run = dispatched_job("01A", JobKind::Planning);
     server.put_job(&run).await;
     for (id, second) in [("a", 2), ("b", 1)] {
-        let step = Step {
+        let step = StepRecord {
             id: id.into(),
             kind: "clone".into(),
             status: "passed".into(),
@@ -144,20 +144,20 @@ async fn steps_come_in_the_order_they_started() {
     );
     assert_eq!(view["steps"][1]["id"], "a");
 
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     for path in ["/api/jobs/01Z", "/api/jobs/01Z/steps"] {
-        let told = server.ask("GET", path, &token, None).await;
-        assert_eq!(told.fault(), (404, "job not found"));
+        let told = server.send("GET", path, &token, None).await;
+        assert_eq!(told.error(), (404, "job not found"));
     }
 }
 
 #[tokio::test]
 async fn the_dedup_window_is_shown_and_can_be_cleared() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for id in ["01A", "01B"] {
         let mut entry = DedupEntry {
-            issue: job(id, JobKind::Planning).issue,
-            dispatched_at: START,
+            issue: dispatched_job(id, JobKind::Planning).issue,
+            dispatched_at: CLOCK_START,
         };
         entry.issue.id = id.into();
         entry.issue.key = IssueKey::new(format!("ENG-{id}"));
@@ -172,11 +172,11 @@ async fn the_dedup_window_is_shown_and_can_be_cleared() {
             "dispatchedAt": "2027-01-15T08:00:00.000Z", "expiresAt": "2027-01-16T08:00:00.000Z",
         })
     );
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     for path in ["/api/dedup/eng-01a", "/api/dedup/01B"] {
-        let told = server.ask("DELETE", path, &token, None).await;
+        let told = server.send("DELETE", path, &token, None).await;
         assert_eq!((told.status, told.body), (200, json!({"deleted": true})));
-        let told = server.ask("DELETE", path, &token, None).await;
+        let told = server.send("DELETE", path, &token, None).await;
         assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
     }
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
@@ -185,24 +185,24 @@ async fn the_dedup_window_is_shown_and_can_be_cleared() {
 #[tokio::test]
 async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
     let entry = DedupEntry {
-        issue: job("01A", JobKind::Planning).issue,
-        dispatched_at: START,
+        issue: dispatched_job("01A", JobKind::Planning).issue,
+        dispatched_at: CLOCK_START,
     };
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let stored = entry.clone();
     let put = server.app.store.write(move |tx| dedup::put(tx, &stored));
     put.await.unwrap();
     assert_eq!(read(&server, "/api/dedup").await[0]["issueId"], "issue-1");
     server.clock.advance(Duration::from_secs(24 * 3600));
     assert_eq!(read(&server, "/api/dedup").await, json!([]));
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     let path = "/api/dedup/issue-1";
-    let told = server.ask("DELETE", path, &token, None).await;
+    let told = server.send("DELETE", path, &token, None).await;
     assert_eq!((told.status, told.body), (404, json!({"deleted": false})));
 
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--dedup-window-hours", "0"]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
     assert_eq!(
@@ -213,8 +213,8 @@ async fn a_dedup_entry_leaves_the_list_when_its_window_is_over() {
 
 #[tokio::test]
 async fn why_tells_the_decision_and_those_before() {
-    let server = Server::start().await;
-    let issue = job("01A", JobKind::Planning).issue;
+    let server = ApiServer::start().await;
+    let issue = dispatched_job("01A", JobKind::Planning).issue;
     let decision = |millis, outcome, reason, message: &str| Decision {
         at: Timestamp::from_millis(millis),
         issue_identifier: "ENG-1".into(),
@@ -225,15 +225,20 @@ async fn why_tells_the_decision_and_those_before() {
         phase: Some(Phase::Implementation),
     };
     for told in [
-        decision(1, Outcome::Waiting, Some(Reason::NoMapping), "one"),
-        decision(2, Outcome::Waiting, Some(Reason::Paused), "two"),
-        decision(3, Outcome::Dispatched, None, "three"),
+        decision(
+            1,
+            DecisionOutcome::Waiting,
+            Some(WaitReason::NoMapping),
+            "one",
+        ),
+        decision(2, DecisionOutcome::Waiting, Some(WaitReason::Paused), "two"),
+        decision(3, DecisionOutcome::Dispatched, None, "three"),
     ] {
         let issue = issue.clone();
         let put = server
             .app
             .store
-            .write(move |tx| ledger::record(tx, &issue, &told));
+            .write(move |tx| decisions::record(tx, &issue, &told));
         put.await.unwrap();
     }
     let why = read(&server, "/api/why/eng%2D1").await;
@@ -252,27 +257,27 @@ async fn why_tells_the_decision_and_those_before() {
         .map(|one| &one["message"])
         .collect();
     assert_eq!(before, ["two", "one"]);
-    let token = server.signed_in().await;
-    let told = server.ask("GET", "/api/why/ENG-404", &token, None).await;
-    assert_eq!(told.fault(), (404, "issue not found"));
+    let token = server.sign_in().await;
+    let told = server.send("GET", "/api/why/ENG-404", &token, None).await;
+    assert_eq!(told.error(), (404, "issue not found"));
 }
 
 #[tokio::test]
 async fn parked_issues_and_the_outbox_are_listed_and_a_poll_can_be_asked_for() {
-    let server = Server::start().await;
-    let run = job("01A", JobKind::Planning);
-    let parked_issue = Parked {
+    let server = ApiServer::start().await;
+    let run = dispatched_job("01A", JobKind::Planning);
+    let parked_issue = ParkedIssue {
         issue: run.issue.clone(),
         repo: run.repo.clone(),
         phase: Phase::Planning,
         failures: 3,
         last_conclusion: "failure".into(),
-        parked_at: START,
+        parked_at: CLOCK_START,
     };
     let put = server
         .app
         .store
-        .write(move |tx| parked::park(tx, &parked_issue));
+        .write(move |tx| dispatch_breaker::park(tx, &parked_issue));
     put.await.unwrap();
     assert_eq!(
         read(&server, "/api/parked").await,
@@ -286,18 +291,18 @@ async fn parked_issues_and_the_outbox_are_listed_and_a_poll_can_be_asked_for() {
         read(&server, "/api/outbox").await,
         json!({"pending": [], "dead": []})
     );
-    let token = server.signed_in().await;
-    let told = server.ask("POST", "/api/poll", &token, None).await;
+    let token = server.sign_in().await;
+    let told = server.send("POST", "/api/poll", &token, None).await;
     assert_eq!((told.status, told.body), (202, json!({"started": true})));
     // The bell keeps the ring for a task that listens later.
-    server.app.bells.poll.notified().await;
+    server.app.notifiers.poll.notified().await;
 }
 
 #[tokio::test]
 async fn the_root_says_that_the_service_runs() {
-    let server = Server::start().await;
-    server.app.pulse.poll_ended(START);
-    let told = server.ask("GET", "/", "", None).await;
+    let server = ApiServer::start().await;
+    server.app.heartbeats.record_poll(CLOCK_START);
+    let told = server.send("GET", "/", "", None).await;
     assert_eq!(told.status, 200);
     assert_eq!(
         told.body,
@@ -306,13 +311,13 @@ async fn the_root_says_that_the_service_runs() {
             "version": env!("CARGO_PKG_VERSION"),
         })
     );
-    let head = server.ask("HEAD", "/", "", None).await;
+    let head = server.send("HEAD", "/", "", None).await;
     assert_eq!((head.status, head.body), (200, Value::Null));
 }
 
 #[tokio::test]
 async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for (method, path) in [
         ("GET", "/nothing"),
         ("POST", "/api/nothing"),
@@ -321,8 +326,8 @@ async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
         ("GET", "/api/mappings/ENG/nothing"),
         ("GET", "/runner"),
     ] {
-        let told = server.ask(method, path, "", None).await;
-        assert_eq!(told.fault(), (404, "Not found"), "{method} {path}");
+        let told = server.send(method, path, "", None).await;
+        assert_eq!(told.error(), (404, "Not found"), "{method} {path}");
     }
     for (method, path, allow) in [
         ("POST", "/", "GET"),
@@ -340,15 +345,15 @@ async fn an_unknown_path_and_a_wrong_method_are_told_apart() {
         ("GET", "/api/dedup/x", "DELETE"),
         ("GET", "/api/poll", "POST"),
     ] {
-        let told = server.ask(method, path, "", None).await;
-        assert_eq!(told.fault(), (405, "Method not allowed"), "{method} {path}");
+        let told = server.send(method, path, "", None).await;
+        assert_eq!(told.error(), (405, "Method not allowed"), "{method} {path}");
         assert_eq!(told.header("allow"), allow, "{method} {path}");
     }
 }
 
 #[tokio::test]
 async fn every_reply_carries_the_headers_that_protect_it() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for (method, path) in [
         ("GET", "/"),
         ("GET", "/nothing"),
@@ -356,7 +361,7 @@ async fn every_reply_carries_the_headers_that_protect_it() {
         ("GET", "/api/log"),
         ("POST", "/runner/result"),
     ] {
-        let told = answer(server.request(method, path)).await;
+        let told = send_checked(server.request(method, path)).await;
         assert!(
             told.header("content-security-policy")
                 .starts_with("default-src 'self'")
@@ -371,8 +376,8 @@ async fn every_reply_carries_the_headers_that_protect_it() {
 
 #[tokio::test]
 async fn a_stop_finishes_and_closes_the_door() {
-    let server = Server::start().await;
-    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    let server = ApiServer::start().await;
+    assert_eq!(server.send("GET", "/", "", None).await.status, 200);
     let (address, client) = (server.address, server.client.clone());
     server.stop().await.unwrap();
     assert!(

@@ -4,42 +4,42 @@
 //! `tests/run.sh` installs them, at the versions of `tests/agents/package.json`, and names their
 //! folder in `AGENT_IMPLEMENT_AGENTS`.
 
+mod agent_harness;
 mod claude;
-mod hostile;
-mod others;
-mod stage;
+mod codex_and_gemini;
+mod hostile_repository;
 
 use domain::job::JobState;
 use serde_json::json;
 
-use crate::model::{Model, Turn};
-use crate::world::{Making, World};
-use stage::installed;
+use crate::fake_model::{FakeModel, ModelTurn};
+use crate::test_env::{TestEnv, TestEnvOptions};
+use agent_harness::agents_dir;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_is_implemented_by_the_real_default_agent() {
-    let Some(agents) = installed("a ticket implemented by the real claude") else {
+    let Some(agents) = agents_dir("a ticket implemented by the real claude") else {
         return;
     };
-    let model = Model::playing([
-        Turn::write("feature.txt", "done\n"),
-        Turn::say("I wrote the feature."),
+    let model = FakeModel::start([
+        ModelTurn::write_file("feature.txt", "done\n"),
+        ModelTurn::text("I wrote the feature."),
     ])
     .await;
-    let world = World::made(Making {
-        agents: Some(agents),
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        agents_dir: Some(agents),
+        ..TestEnvOptions::default()
     })
     .await;
-    world.repo().variable("ANTHROPIC_BASE_URL", &model.url);
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.repo().set_variable("ANTHROPIC_BASE_URL", &model.url);
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let log = world.repo().run_log(world.repo().runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
 
     let pull = world.repo().pulls().remove(0);
     assert_eq!(
-        world.repo().file_at(&pull.head, "feature.txt").as_deref(),
+        world.repo().read_file(&pull.head, "feature.txt").as_deref(),
         Some("done\n")
     );
     assert!(pull.body.contains("I wrote the feature."), "{}", pull.body);
@@ -48,8 +48,8 @@ async fn a_ticket_is_implemented_by_the_real_default_agent() {
         "paths of the tree: {log}"
     );
 
-    let asked = model.asked();
-    let shown = world.admin(&format!("/api/jobs/{}", job.id)).await;
+    let asked = model.requests();
+    let shown = world.admin_get(&format!("/api/jobs/{}", job.id)).await;
     let usage = &shown["usage"];
     assert_eq!(asked.len(), 3, "two answers to implement, one to review");
     assert_eq!(
@@ -62,23 +62,23 @@ async fn a_ticket_is_implemented_by_the_real_default_agent() {
     for asked in &asked {
         assert_eq!(asked.key, "sk-ant-canary-of-the-model");
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_repository_chooses_its_agent_and_an_unknown_one_is_said() {
-    let Some(agents) = installed("a ticket implemented by the real codex") else {
+    let Some(agents) = agents_dir("a ticket implemented by the real codex") else {
         return;
     };
-    let model = Model::playing([
-        Turn::write("feature.txt", "done\n"),
-        Turn::say("I wrote the feature."),
-        Turn::say("{\"approved\":true,\"blocking\":[]}"),
+    let model = FakeModel::start([
+        ModelTurn::write_file("feature.txt", "done\n"),
+        ModelTurn::text("I wrote the feature."),
+        ModelTurn::text("{\"approved\":true,\"blocking\":[]}"),
     ])
     .await;
-    let world = World::made(Making {
-        agents: Some(agents),
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        agents_dir: Some(agents),
+        ..TestEnvOptions::default()
     })
     .await;
     let settings = ".agent-implement/config.yml";
@@ -86,24 +86,24 @@ async fn the_repository_chooses_its_agent_and_an_unknown_one_is_said() {
     world.repo().commit("main", &chosen, "Choose").unwrap();
     world
         .repo()
-        .variable("OPENAI_BASE_URL", &format!("{}/v1", model.url))
-        .variable("AGENT_IMPLEMENT_AGENT", "gemini")
-        .secret("OPENAI_API_KEY", "sk-openai-canary");
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+        .set_variable("OPENAI_BASE_URL", &format!("{}/v1", model.url))
+        .set_variable("AGENT_IMPLEMENT_AGENT", "gemini")
+        .set_secret("OPENAI_API_KEY", "sk-openai-canary");
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let log = world.repo().run_log(world.repo().runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
-    let shown = world.admin(&format!("/api/jobs/{}", job.id)).await;
+    let shown = world.admin_get(&format!("/api/jobs/{}", job.id)).await;
     let usage = json!({"turns": 3, "inputTokens": 300, "outputTokens": 126, "costUsd": null});
     assert_eq!(shown["usage"], usage);
-    for asked in model.asked() {
+    for asked in model.requests() {
         assert_eq!(asked.key, "Bearer sk-openai-canary");
     }
 
     let unknown = [(settings, "agent: command\n")];
     world.repo().commit("main", &unknown, "Choose").unwrap();
-    world.flag("ENG-2", "Add another");
-    let job = world.ended("ENG-2").await;
+    world.create_labelled_issue("ENG-2", "Add another");
+    let job = world.wait_for_job_end("ENG-2").await;
     assert_eq!(job.state.status(), "failed");
     let comments = world.comments("ENG-2");
     let said = ".agent-implement/config.yml: the agent \"command\" is not known; \
@@ -112,5 +112,5 @@ async fn the_repository_chooses_its_agent_and_an_unknown_one_is_said() {
         comments.iter().any(|comment| comment.contains(said)),
         "{comments:?}"
     );
-    world.end().await;
+    world.finish().await;
 }

@@ -99,7 +99,10 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
         &["server/error.rs", "vendors/http/relay.rs"],
     ),
     ("StatusCode::CONFLICT", &["server/error.rs"]),
-    ("StatusCode::FORBIDDEN", &["server/error.rs", "vendors/http/relay.rs"]),
+    (
+        "StatusCode::FORBIDDEN",
+        &["server/error.rs", "vendors/http/relay.rs"],
+    ),
     ("StatusCode::INTERNAL_SERVER_ERROR", &["server/error.rs"]),
     (".move_marker(", &["engine/act.rs", "vendors/ticketing/"]),
     (".cancel_run(", &["engine/act.rs"]),
@@ -108,8 +111,14 @@ const ONE_PLACE: &[(&str, &[&str])] = &[
     ("sessions.stop(", &["engine/act/"]),
     ("sessions.destroy(", &["engine/act/"]),
     (".dispatch_workflow(", &["vendors/session_hosts/ci.rs"]),
-    (".create_comment(", &["engine/act.rs", "vendors/scm/", "run/"]),
-    (".upsert_comment(", &["engine/act.rs", "vendors/scm/", "run/"]),
+    (
+        ".create_comment(",
+        &["engine/act.rs", "vendors/scm/", "run/"],
+    ),
+    (
+        ".upsert_comment(",
+        &["engine/act.rs", "vendors/scm/", "run/"],
+    ),
     (".commit_files(", &["engine/act.rs", "vendors/scm/"]),
     (".create_pull(", &["engine/act.rs", "vendors/scm/", "run/"]),
     (".update_pull(", &["engine/act.rs", "vendors/scm/", "run/"]),

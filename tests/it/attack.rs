@@ -3,32 +3,34 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use domain::crypto::admin_token;
+use domain::crypto::run_token::TokenAudience;
 use domain::job::{JobKind, JobState};
-use domain::keys::admin_token;
-use domain::keys::run_token::Audience;
 use domain::secret::Secret;
 use serde_json::{Value, json};
 use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-mod connections;
-mod guessing;
-mod steps;
-mod strangers;
-mod words;
+mod connection_flood;
+mod forged_credentials;
+mod idle_connections;
+mod step_flood;
+mod untrusted_text;
 
-use crate::api::{ACCESS_CODE, ALL_ON, Server, TOKEN_SECRET, job, raw};
-use crate::process::{Service, client};
+use crate::api_server::{
+    ACCESS_CODE, ALL_FEATURES, ApiServer, TOKEN_SECRET, dispatched_job, send_raw,
+};
+use crate::process::{ServiceProcess, client_builder};
 use crate::webhooks::{self, signature};
 
 /// How long may a head or a body take? The service's own bound, and what a busy machine adds.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// A server to which runs report and hosts send webhooks.
-async fn listening() -> Server {
-    let flags = [ALL_ON, &WEBHOOK_SECRET].concat();
-    Server::with(&flags, Store::in_memory().unwrap()).await
+async fn start_server_with_webhooks() -> ApiServer {
+    let flags = [ALL_FEATURES, &WEBHOOK_SECRET_FLAGS].concat();
+    ApiServer::start_with(&flags, Store::in_memory().unwrap()).await
 }
 
 fn first_line(told: &str) -> &str {
@@ -38,7 +40,7 @@ fn first_line(told: &str) -> &str {
 /// Heads beyond any measure are refused, and the next request is answered as ever.
 #[tokio::test]
 async fn heads_beyond_measure_are_refused() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let many: String = (0..300).map(|n| format!("x-{n}: y\r\n")).collect();
     let heads = [
         (format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n"), "431"),
@@ -65,7 +67,7 @@ async fn heads_beyond_measure_are_refused() {
         ),
     ];
     for (head, status) in heads {
-        let told = raw(server.address, head.as_bytes()).await;
+        let told = send_raw(server.address, head.as_bytes()).await;
         let line = first_line(&told);
         assert!(
             line.starts_with(&format!("HTTP/1.1 {status}")),
@@ -73,19 +75,19 @@ async fn heads_beyond_measure_are_refused() {
             head
         );
     }
-    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    assert_eq!(server.send("GET", "/", "", None).await.status, 200);
     server.stop().await.unwrap();
 }
 
 /// JSON that is deeper than any stack: refused in the words of each route.
 #[tokio::test]
 async fn deep_json_is_refused_in_the_words_of_each_route() {
-    let server = listening().await;
-    let running = job("01A", JobKind::Implementation);
+    let server = start_server_with_webhooks().await;
+    let running = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&running).await;
-    let admin = server.signed_in().await;
-    let result = server.run_token(&running, Audience::Result);
-    let progress = server.run_token(&running, Audience::Progress);
+    let admin = server.sign_in().await;
+    let result = server.run_token(&running, TokenAudience::Result);
+    let progress = server.run_token(&running, TokenAudience::Progress);
     let deep = "[".repeat(200_000);
     let nested = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
     let nobody = String::new();
@@ -98,8 +100,8 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
         ("/api/step-report", &nobody, (400, "Invalid JSON body")),
     ] {
         for body in [&deep, &nested] {
-            let told = server.ask("POST", path, token, body.clone()).await;
-            assert_eq!(told.fault(), fault, "{path}");
+            let told = server.send("POST", path, token, body.clone()).await;
+            assert_eq!(told.error(), fault, "{path}");
         }
     }
     let signed = server.request("POST", "/api/repo-host/webhook");
@@ -108,15 +110,15 @@ async fn deep_json_is_refused_in_the_words_of_each_route() {
         .header("x-github-delivery", "deep")
         .header("x-hub-signature-256", signature(deep.as_bytes()))
         .body(deep.clone());
-    let told = crate::api::answer(signed).await;
-    assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+    let told = crate::api_server::send_checked(signed).await;
+    assert_eq!(told.error(), (400, "Invalid JSON payload"));
     server.stop().await.unwrap();
 }
 
 /// Who sends a byte now and then is let go, and holds nobody else up meanwhile.
 #[tokio::test]
 async fn slow_heads_and_bodies_are_let_go() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let began = Instant::now();
     let mut head = TcpStream::connect(server.address).await.unwrap();
     head.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n")
@@ -142,19 +144,19 @@ async fn slow_heads_and_bodies_are_let_go() {
     assert!(began.elapsed() < SLOW, "{:?}", began.elapsed());
     assert!(!of_head.contains("200 OK"), "{of_head}");
     assert!(first_line(&of_body).contains("408"), "{of_body}");
-    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    assert_eq!(server.send("GET", "/", "", None).await.status, 200);
     server.stop().await.unwrap();
 }
 
 /// Whatever opens one door opens no other.
 #[tokio::test]
 async fn a_credential_opens_its_own_door_only() {
-    let server = Server::start().await;
-    let mine = job("01A", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let mine = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&mine).await;
-    let admin = server.signed_in().await;
-    let result = server.run_token(&mine, Audience::Result);
-    let progress = server.run_token(&mine, Audience::Progress);
+    let admin = server.sign_in().await;
+    let result = server.run_token(&mine, TokenAudience::Result);
+    let progress = server.run_token(&mine, TokenAudience::Progress);
     let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t"}});
     let rows: [(&str, &str, &str, u16, &str); 8] = [
         ("POST", "/runner/result", &progress, 401, "wrong_audience"),
@@ -173,21 +175,23 @@ async fn a_credential_opens_its_own_door_only() {
         ("GET", "/api/events", TOKEN_SECRET, 401, "Unauthorized"),
     ];
     for (method, path, token, status, sentence) in rows {
-        let told = server.ask(method, path, token, step.to_string()).await;
-        assert_eq!(told.fault(), (status, sentence), "{method} {path}");
+        let told = server.send(method, path, token, step.to_string()).await;
+        assert_eq!(told.error(), (status, sentence), "{method} {path}");
     }
     // What is stored of a token opens nothing: who reads the store's file cannot sign in with it.
-    let stored = admin_token::hash(&admin, &Secret::new(ACCESS_CODE));
-    let told = server.ask("GET", "/api/mappings", &stored, None).await;
+    let stored = admin_token::hash_token(&admin, &Secret::new(ACCESS_CODE));
+    let told = server.send("GET", "/api/mappings", &stored, None).await;
     assert_eq!(told.status, 401);
     // Another job's report is not taken for this one's.
-    let other = job("01B", JobKind::Implementation);
+    let other = dispatched_job("01B", JobKind::Implementation);
     server.put_job(&other).await;
     let told = server
-        .ask("POST", "/runner/progress", &progress, step.to_string())
+        .send("POST", "/runner/progress", &progress, step.to_string())
         .await;
     assert_eq!(told.status, 200, "{told:?}");
-    let steps = server.ask("GET", "/api/jobs/01B/steps", &admin, None).await;
+    let steps = server
+        .send("GET", "/api/jobs/01B/steps", &admin, None)
+        .await;
     assert_eq!(steps.body["steps"], json!([]));
     assert_eq!(server.job("01B").state, JobState::Dispatched);
     server.stop().await.unwrap();
@@ -196,8 +200,8 @@ async fn a_credential_opens_its_own_door_only() {
 /// Paths lead to what is there and nowhere else, however they are written.
 #[tokio::test]
 async fn paths_lead_nowhere_else() {
-    let server = Server::start().await;
-    let admin = server.signed_in().await;
+    let server = ApiServer::start().await;
+    let admin = server.sign_in().await;
     for (path, status) in [
         ("/admin/assets/../../Cargo.toml", 404),
         ("/admin/assets/%2e%2e/%2e%2e/Cargo.toml", 404),
@@ -214,7 +218,7 @@ async fn paths_lead_nowhere_else() {
         let head = format!(
             "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {admin}\r\nconnection: close\r\n\r\n"
         );
-        let told = raw(server.address, head.as_bytes()).await;
+        let told = send_raw(server.address, head.as_bytes()).await;
         let line = first_line(&told);
         assert!(
             line.starts_with(&format!("HTTP/1.1 {status} ")),
@@ -233,23 +237,23 @@ async fn paths_lead_nowhere_else() {
 async fn no_address_of_a_payload_is_asked() {
     let trap = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/secret", trap.local_addr().unwrap());
-    let server = listening().await;
-    let running = job("01A", JobKind::Implementation);
+    let server = start_server_with_webhooks().await;
+    let running = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&running).await;
     let (result, progress) = (
-        server.run_token(&running, Audience::Result),
-        server.run_token(&running, Audience::Progress),
+        server.run_token(&running, TokenAudience::Result),
+        server.run_token(&running, TokenAudience::Progress),
     );
     let step = json!({"step": {"id": "a", "type": "a", "status": "running", "started_at": "t",
         "logs_url": address, "outputs": {"url": address}}});
     let told = server
-        .ask("POST", "/runner/progress", &progress, step.to_string())
+        .send("POST", "/runner/progress", &progress, step.to_string())
         .await;
     assert_eq!(told.status, 200, "{told:?}");
     let report = json!({"phase": "implementation", "outcome": "success",
         "prUrl": format!("{address}/pull/7"), "comments": [{"body": format!("![x]({address})")}]});
     let told = server
-        .ask("POST", "/runner/result", &result, report.to_string())
+        .send("POST", "/runner/result", &result, report.to_string())
         .await;
     assert_eq!(told.status, 200, "{told:?}");
     for name in ["review", "issue_comment", "merged", "review_comment"] {
@@ -284,23 +288,23 @@ fn redirect(value: &mut Value, address: &str) {
 }
 
 /// What the process takes of the machine's memory now, in bytes.
-fn memory(service: &Service) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
+fn resident_memory(service: &ServiceProcess) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
     kilobytes.parse::<usize>().unwrap() << 10
 }
 
-const WEBHOOK_SECRET: [&str; 2] = ["--scm-webhook-secret", webhooks::SECRET];
+const WEBHOOK_SECRET_FLAGS: [&str; 2] = ["--scm-webhook-secret", webhooks::WEBHOOK_SECRET];
 
 /// Anybody may begin to send what the repository host sends, and hold it back: all of it together takes
 /// no more memory than was set aside, and small requests pass by.
 #[tokio::test]
 async fn large_bodies_share_one_room() {
     let dir = tempfile::tempdir().unwrap();
-    let service = Service::start(dir.path(), &WEBHOOK_SECRET);
+    let service = ServiceProcess::start(dir.path(), &WEBHOOK_SECRET_FLAGS);
     let address = service.address.replace("http://", "");
-    let before = memory(&service);
+    let before = resident_memory(&service);
     let piece = vec![b'x'; 20 << 20];
     let mut senders = Vec::new();
     for _ in 0..40 {
@@ -322,10 +326,10 @@ async fn large_bodies_share_one_room() {
     for sender in senders {
         held.push(sender.await.unwrap());
     }
-    let taken = memory(&service).saturating_sub(before);
+    let taken = resident_memory(&service).saturating_sub(before);
     assert!(taken < 160 << 20, "{} MiB for 800 MiB", taken >> 20);
     let small = json!({"zen": "small"}).to_string();
-    let told = client()
+    let told = client_builder()
         .build()
         .unwrap()
         .post(format!("{}/api/repo-host/webhook", service.address))

@@ -10,64 +10,68 @@ use domain::job::JobKind;
 use redb::{Database, ReadableTable, TableDefinition};
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::{FILE_NAME, Store, audit, dedup, outbox, parked, patches};
+use store::{STORE_FILE, Store, audit, dedup, dispatch_breaker, outbox, patches};
 
-use crate::api::{ALL_ON, Answer, START, Server, answer, job};
-use crate::process::{Service, ask, run};
-use crate::world::{Engine, Making, World};
+use crate::api_server::{
+    ALL_FEATURES, ApiResponse, ApiServer, CLOCK_START, dispatched_job, send_checked,
+};
+use crate::process::{ServiceProcess, control_request, run};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("audit-1");
 
 /// A store in which there is one of everything that an operator may act upon.
-async fn furnish(server: &Server) {
-    let run = job("01JOB", JobKind::Implementation);
+async fn furnish(server: &ApiServer) {
+    let run = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&run).await;
     let (entry, id) = (
         dedup::DedupEntry {
             issue: run.issue.clone(),
-            dispatched_at: START,
+            dispatched_at: CLOCK_START,
         },
         run.id.clone(),
     );
-    let parked = parked::Parked {
+    let parked = dispatch_breaker::ParkedIssue {
         issue: run.issue.clone(),
         repo: run.repo.clone(),
         phase: Phase::Implementation,
         failures: 3,
         last_conclusion: "failure".to_owned(),
-        parked_at: START,
+        parked_at: CLOCK_START,
     };
     let written = server.app.store.write(move |tx| {
         dedup::put(tx, &entry)?;
-        parked::park(tx, &parked)?;
+        dispatch_breaker::park(tx, &parked)?;
         patches::put(tx, &id, "diff --git a/x b/x\n")?;
         for _ in 0..2 {
             let message = ChatMessage::default();
-            outbox::push(tx, &Effect::Chat { message }, START)?;
+            outbox::push(tx, &Effect::Chat { message }, CLOCK_START)?;
         }
         Ok(())
     });
     written.await.unwrap();
 }
 
-async fn entries(server: &Server, token: &str) -> Vec<Value> {
-    let told = server.ask("GET", "/api/audit?limit=500", token, None).await;
+async fn entries(server: &ApiServer, token: &str) -> Vec<Value> {
+    let told = server
+        .send("GET", "/api/audit?limit=500", token, None)
+        .await;
     assert_eq!(told.status, 200, "{told:?}");
     told.body.as_array().unwrap().clone()
 }
 
 #[tokio::test]
 async fn every_change_by_an_operator_leaves_exactly_one_entry() {
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend([
         "--trusted-proxies",
         "127.0.0.1",
         "--docker-host",
         "tcp://127.0.0.1:1",
     ]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     furnish(&server).await;
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     let mapping =
         json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"});
     let secret = json!({"name": "npm_token", "value": "hush-hush-secret"});
@@ -241,7 +245,7 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
             Value::Null => request,
             body => request.body(body.to_string()),
         };
-        let told = answer(request).await;
+        let told = send_checked(request).await;
         assert_eq!(told.status, status, "{method} {path}: {told:?}");
         let latest = server
             .app
@@ -271,8 +275,8 @@ async fn every_change_by_an_operator_leaves_exactly_one_entry() {
 /// What changed nothing is not told, whoever asked for it.
 #[tokio::test]
 async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
     let rows = [
         ("POST", "/api/mappings", "{}", 400),
         ("PATCH", "/api/mappings/NONE", r#"{"paused":true}"#, 404),
@@ -288,9 +292,9 @@ async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
         ("GET", "/api/mappings", "", 200),
     ];
     for (method, path, body, status) in rows {
-        let told = server.ask(method, path, &token, body.to_owned()).await;
+        let told = server.send(method, path, &token, body.to_owned()).await;
         assert_eq!(told.status, status, "{method} {path}: {told:?}");
-        let told = server.ask(method, path, "nonsense", body.to_owned()).await;
+        let told = server.send(method, path, "nonsense", body.to_owned()).await;
         assert_eq!(told.status, 401, "{method} {path}: {told:?}");
     }
     assert_eq!(entries(&server, &token).await.len(), 1, "the sign-in alone");
@@ -298,16 +302,16 @@ async fn what_was_refused_or_changed_nothing_leaves_no_entry() {
 
 #[tokio::test]
 async fn strangers_cannot_make_the_audit_grow_without_bound() {
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--trusted-proxies", "127.0.0.1"]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     for host in 0..40 {
         for _ in 0..7 {
             let guess = server
                 .request("POST", "/api/auth")
                 .header("x-forwarded-for", format!("198.51.100.{host}"))
                 .body(r#"{"code":"wrong"}"#);
-            assert!([403, 429].contains(&answer(guess).await.status));
+            assert!([403, 429].contains(&send_checked(guess).await.status));
         }
     }
     let told = server
@@ -323,7 +327,7 @@ async fn strangers_cannot_make_the_audit_grow_without_bound() {
     assert_eq!(told[19].actor, "admin@198.51.100.0");
 
     server.clock.advance(Duration::from_secs(3600));
-    engine::doorkeeping::once(&server.app).await.unwrap();
+    engine::maintenance::run_once(&server.app).await.unwrap();
     let told = server
         .app
         .store
@@ -344,13 +348,13 @@ async fn strangers_cannot_make_the_audit_grow_without_bound() {
 
 #[tokio::test]
 async fn the_audit_is_read_in_pages_and_verified() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
-    let ask = async |path: &str| -> Answer { server.ask("GET", path, &token, None).await };
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
+    let ask = async |path: &str| -> ApiResponse { server.send("GET", path, &token, None).await };
     for _ in 0..4 {
-        server.ask("POST", "/api/poll", &token, None).await;
+        server.send("POST", "/api/poll", &token, None).await;
     }
-    let seqs = |told: &Answer| -> Vec<u64> {
+    let seqs = |told: &ApiResponse| -> Vec<u64> {
         let entries = told.body.as_array().unwrap();
         entries
             .iter()
@@ -366,7 +370,7 @@ async fn the_audit_is_read_in_pages_and_verified() {
         ("before=yesterday", "before must be the seq of an entry"),
     ] {
         let told = ask(&format!("/api/audit?{bad}")).await;
-        assert_eq!(told.fault(), (400, rule));
+        assert_eq!(told.error(), (400, rule));
     }
     let newest = &ask("/api/audit?limit=1").await.body[0];
     let keys: Vec<&String> = newest.as_object().unwrap().keys().collect();
@@ -388,10 +392,10 @@ async fn the_audit_is_read_in_pages_and_verified() {
     );
     for path in ["/api/audit", "/api/audit/verify"] {
         assert_eq!(
-            server.ask("GET", path, "", None).await.fault(),
+            server.send("GET", path, "", None).await.error(),
             (401, "Unauthorized")
         );
-        assert_eq!(server.ask("POST", path, &token, None).await.status, 405);
+        assert_eq!(server.send("POST", path, &token, None).await.status, 405);
     }
 }
 
@@ -408,7 +412,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 
 /// Writes to the file behind the service's back.
 fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>)) {
-    let db = Database::create(dir.join(FILE_NAME)).unwrap();
+    let db = Database::create(dir.join(STORE_FILE)).unwrap();
     let tx = db.begin_write().unwrap();
     change(&mut tx.open_table(TABLE).unwrap());
     tx.commit().unwrap();
@@ -417,10 +421,10 @@ fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8
 #[tokio::test]
 async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::with(ALL_ON, Store::open(dir.path()).unwrap()).await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start_with(ALL_FEATURES, Store::open(dir.path()).unwrap()).await;
+    let token = server.sign_in().await;
     for _ in 0..4 {
-        server.ask("POST", "/api/poll", &token, None).await;
+        server.send("POST", "/api/poll", &token, None).await;
     }
     let head = server.app.store.read(audit::head).unwrap().hash;
     let busy = verify(dir.path(), &[]);
@@ -467,14 +471,14 @@ async fn the_command_line_finds_what_was_done_to_a_stopped_store() {
 async fn the_command_line_asks_the_service_that_runs() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("copy"));
-    let service = Service::start(&data, &[]);
-    let (polled, _) = ask(&data, Method::POST, "/api/poll", None).await;
+    let service = ServiceProcess::start(&data, &[]);
+    let (polled, _) = control_request(&data, Method::POST, "/api/poll", None).await;
     assert_eq!(polled, 202);
     let copy = file.to_str().unwrap();
     let backup = run(&["backup", copy, "--data-dir", data.to_str().unwrap()]);
     assert_eq!(backup.status.code(), Some(0), "{backup:?}");
 
-    let (_, entries) = ask(&data, Method::GET, "/api/audit", None).await;
+    let (_, entries) = control_request(&data, Method::GET, "/api/audit", None).await;
     let shown = |at: usize| (entries[at]["actor"].clone(), entries[at]["action"].clone());
     assert_eq!(shown(0), (json!("owner"), json!("backup-taken")));
     assert_eq!(shown(1), (json!("owner"), json!("poll-asked")));
@@ -506,25 +510,25 @@ async fn the_command_line_asks_the_service_that_runs() {
 /// From the ticket to the end of its machine: what the service did by itself, and what it was told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
-    let world = World::made(Making {
-        hosts: true,
-        flags: vec![("--runner-mode", "vm".to_owned())],
-        engine: Engine::by_hand(),
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        extra_flags: vec![("--runner-mode", "vm".to_owned())],
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     })
     .await;
-    world.flag("ENG-1", "Add a greeting");
-    world.turn().await;
-    let machine = world.town.machines().all().remove(0);
+    world.create_labelled_issue("ENG-1", "Add a greeting");
+    world.tick().await;
+    let machine = world.vendors.fly().machines().remove(0);
     let run = world.jobs("ENG-1").remove(0);
     let path = format!("/api/sessions/{}", machine.id);
-    let destroying = world.ask(reqwest::Method::DELETE, &path, None);
+    let destroying = world.admin_request(reqwest::Method::DELETE, &path, None);
     let turning = async {
         // No poll: the ticket is still flagged, and would have another run.
         while world.jobs("ENG-1")[0].is_active() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        engine::deliver::drain(&world.app).await.unwrap();
+        engine::outbox_worker::drain(&world.app).await.unwrap();
     };
     let ((status, told), ()) = tokio::join!(destroying, turning);
     assert_eq!(status, 200, "{told}");
@@ -558,5 +562,5 @@ async fn a_run_is_in_the_audit_from_its_dispatch_to_the_end_of_its_machine() {
     );
     let verdict = world.app.store.read(|tx| audit::verify(tx, None)).unwrap();
     assert!(verdict.ok, "{verdict:?}");
-    world.end().await;
+    world.finish().await;
 }

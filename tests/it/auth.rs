@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use domain::crypto::run_token::TokenAudience;
 use domain::job::{JobKind, JobState};
-use domain::keys::run_token::Audience;
 use serde_json::json;
 use store::Store;
 
-use crate::api::{ACCESS_CODE, ALL_ON, Server, answer, job};
+use crate::api_server::{ACCESS_CODE, ALL_FEATURES, ApiServer, dispatched_job, send_checked};
 
 const AUTH: &str = "/api/auth";
 const MAPPINGS: &str = "/api/mappings";
@@ -18,16 +18,16 @@ fn code(code: &str) -> String {
 
 #[tokio::test]
 async fn a_sign_in_is_judged_by_its_body_and_its_code() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for body in ["", "{", "[]", "{}", r#"{"code":7}"#, "null"] {
-        let told = server.ask("POST", AUTH, "", body.to_owned()).await;
-        assert_eq!(told.fault(), (400, "Invalid request body"), "{body}");
+        let told = server.send("POST", AUTH, "", body.to_owned()).await;
+        assert_eq!(told.error(), (400, "Invalid request body"), "{body}");
     }
     for wrong in ["", "open", "Open sesame, please"] {
-        let told = server.ask("POST", AUTH, "", code(wrong)).await;
-        assert_eq!(told.fault(), (403, "Invalid access code"));
+        let told = server.send("POST", AUTH, "", code(wrong)).await;
+        assert_eq!(told.error(), (403, "Invalid access code"));
     }
-    let told = server.ask("POST", AUTH, "", code(ACCESS_CODE)).await;
+    let told = server.send("POST", AUTH, "", code(ACCESS_CODE)).await;
     assert_eq!(told.status, 200);
     assert!(told.body["token"].as_str().unwrap().len() >= 40);
     assert_eq!(told.body["expiresAt"], "2027-01-16T08:00:00.000Z");
@@ -36,40 +36,40 @@ async fn a_sign_in_is_judged_by_its_body_and_its_code() {
 
 #[tokio::test]
 async fn a_token_is_good_for_a_day_or_until_its_owner_leaves() {
-    let server = Server::start().await;
-    let (one, two) = (server.signed_in().await, server.signed_in().await);
+    let server = ApiServer::start().await;
+    let (one, two) = (server.sign_in().await, server.sign_in().await);
     for token in [&one, &two] {
-        assert_eq!(server.ask("GET", MAPPINGS, token, None).await.status, 200);
+        assert_eq!(server.send("GET", MAPPINGS, token, None).await.status, 200);
     }
-    let told = server.ask("POST", "/api/auth/logout", &one, None).await;
+    let told = server.send("POST", "/api/auth/logout", &one, None).await;
     assert_eq!((told.status, told.body), (200, json!({"loggedOut": true})));
-    let told = server.ask("GET", MAPPINGS, &one, None).await;
-    assert_eq!(told.fault(), (401, "Unauthorized"));
+    let told = server.send("GET", MAPPINGS, &one, None).await;
+    assert_eq!(told.error(), (401, "Unauthorized"));
     assert_eq!(told.header("www-authenticate"), "Bearer");
 
     server.clock.advance(Duration::from_secs(24 * 3600 - 1));
-    assert_eq!(server.ask("GET", MAPPINGS, &two, None).await.status, 200);
+    assert_eq!(server.send("GET", MAPPINGS, &two, None).await.status, 200);
     server.clock.advance(Duration::from_secs(1));
-    let told = server.ask("GET", MAPPINGS, &two, None).await;
-    assert_eq!(told.fault(), (401, "Unauthorized"));
+    let told = server.send("GET", MAPPINGS, &two, None).await;
+    assert_eq!(told.error(), (401, "Unauthorized"));
 }
 
 #[tokio::test]
 async fn a_new_access_code_signs_everybody_out() {
     let store = Store::in_memory().unwrap();
-    let server = Server::with(ALL_ON, store.clone()).await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start_with(ALL_FEATURES, store.clone()).await;
+    let token = server.sign_in().await;
     server.stop().await.unwrap();
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     for (code, status) in [
         (ACCESS_CODE, 200),
         ("another code", 401),
         (ACCESS_CODE, 200),
     ] {
         flags[1] = code;
-        let server = Server::with(&flags, store.clone()).await;
+        let server = ApiServer::start_with(&flags, store.clone()).await;
         for path in [MAPPINGS, "/api/audit"] {
-            let told = server.ask("GET", path, &token, None).await;
+            let told = server.send("GET", path, &token, None).await;
             assert_eq!(told.status, status, "{path} with {code:?}");
         }
         server.stop().await.unwrap();
@@ -78,9 +78,9 @@ async fn a_new_access_code_signs_everybody_out() {
 
 #[tokio::test]
 async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
-    let server = Server::start().await;
-    let run = job("01JOB", JobKind::Planning);
-    let run_token = server.run_token(&run, Audience::Progress);
+    let server = ApiServer::start().await;
+    let run = dispatched_job("01JOB", JobKind::Planning);
+    let run_token = server.run_token(&run, TokenAudience::Progress);
     let routes = [
         ("POST", "/api/auth/logout"),
         ("GET", "/api/mappings"),
@@ -107,30 +107,30 @@ async fn every_admin_route_is_closed_to_strangers_before_its_body_is_read() {
     ];
     for (method, path) in routes {
         for token in ["", "nonsense", &run_token] {
-            let told = server.ask(method, path, token, "{".to_owned()).await;
-            assert_eq!(told.fault(), (401, "Unauthorized"), "{method} {path}");
+            let told = server.send(method, path, token, "{".to_owned()).await;
+            assert_eq!(told.error(), (401, "Unauthorized"), "{method} {path}");
         }
         let basic = server
             .request(method, path)
             .basic_auth("admin", Some(ACCESS_CODE));
-        assert_eq!(answer(basic).await.fault(), (401, "Unauthorized"));
+        assert_eq!(send_checked(basic).await.error(), (401, "Unauthorized"));
     }
 }
 
 #[tokio::test]
 async fn guessing_is_slowed_down_by_address() {
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--trusted-proxies", "127.0.0.1"]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let from = |address: &str, sent: &str| {
         let request = server
             .request("POST", AUTH)
             .header("x-forwarded-for", address);
-        answer(request.body(code(sent)))
+        send_checked(request.body(code(sent)))
     };
     for _ in 0..5 {
         let told = from("203.0.113.1", "wrong").await;
-        assert_eq!(told.fault(), (403, "Invalid access code"));
+        assert_eq!(told.error(), (403, "Invalid access code"));
     }
     server.clock.advance(Duration::from_secs(20));
     let told = from("203.0.113.1", ACCESS_CODE).await;
@@ -143,8 +143,8 @@ async fn guessing_is_slowed_down_by_address() {
 
 #[tokio::test]
 async fn a_hundred_guesses_at_once_are_five() {
-    let server = Server::start().await;
-    let guesses = (0..100).map(|_| server.ask("POST", AUTH, "", code("wrong")));
+    let server = ApiServer::start().await;
+    let guesses = (0..100).map(|_| server.send("POST", AUTH, "", code("wrong")));
     let told = futures_util::future::join_all(guesses).await;
     let count = |status| told.iter().filter(|told| told.status == status).count();
     assert_eq!((count(403), count(429)), (5, 95));
@@ -152,7 +152,7 @@ async fn a_hundred_guesses_at_once_are_five() {
 
 #[tokio::test]
 async fn without_an_access_code_there_is_no_admin_api() {
-    let server = Server::with(&ALL_ON[2..], Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&ALL_FEATURES[2..], Store::in_memory().unwrap()).await;
     for (method, path) in [
         ("POST", AUTH),
         ("GET", MAPPINGS),
@@ -160,28 +160,28 @@ async fn without_an_access_code_there_is_no_admin_api() {
         ("GET", "/api/log"),
         ("POST", "/api/poll"),
     ] {
-        let told = server.ask(method, path, "", code(ACCESS_CODE)).await;
-        assert_eq!(told.fault(), (404, "Not found"), "{method} {path}");
+        let told = server.send(method, path, "", code(ACCESS_CODE)).await;
+        assert_eq!(told.error(), (404, "Not found"), "{method} {path}");
     }
-    let told = server.ask("POST", "/runner/result", "", None).await;
-    assert_eq!(told.fault(), (401, "missing_bearer"));
-    let told = server.ask("POST", "/api/token", "", "{}".to_owned()).await;
-    assert_eq!(told.fault(), (400, "nonce and owner are required"));
-    assert_eq!(server.ask("GET", "/", "", None).await.status, 200);
+    let told = server.send("POST", "/runner/result", "", None).await;
+    assert_eq!(told.error(), (401, "missing_bearer"));
+    let told = server.send("POST", "/api/token", "", "{}".to_owned()).await;
+    assert_eq!(told.error(), (400, "nonce and owner are required"));
+    assert_eq!(server.send("GET", "/", "", None).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_repository_token_goes_to_runs_of_that_owner_only() {
-    let server = Server::start().await;
-    let active = job("01A", JobKind::Implementation);
-    let mut ended = job("01B", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let active = dispatched_job("01A", JobKind::Implementation);
+    let mut ended = dispatched_job("01B", JobKind::Implementation);
     ended.state = JobState::Completed;
-    let unknown = job("01C", JobKind::Implementation);
+    let unknown = dispatched_job("01C", JobKind::Implementation);
     server.put_job(&active).await;
     server.put_job(&ended).await;
-    let of = |job| server.run_token(job, Audience::Progress);
+    let of = |job| server.run_token(job, TokenAudience::Progress);
     let (active_token, ended_token, unknown_token) = (of(&active), of(&ended), of(&unknown));
-    let wrong = server.run_token(&active, Audience::Result);
+    let wrong = server.run_token(&active, TokenAudience::Result);
     let (required, unknown_nonce) = ("nonce and owner are required", "Invalid or expired nonce");
     let rows = [
         // With a nonce, as sessions ask.
@@ -218,12 +218,12 @@ async fn a_repository_token_goes_to_runs_of_that_owner_only() {
     ];
     for (token, body, fault) in rows {
         let told = server
-            .ask("POST", "/api/token", token, body.to_owned())
+            .send("POST", "/api/token", token, body.to_owned())
             .await;
-        assert_eq!(told.fault(), fault, "{body}");
+        assert_eq!(told.error(), fault, "{body}");
     }
     let basic = server
         .request("POST", "/api/token")
         .basic_auth("x", Some("y"));
-    assert_eq!(answer(basic).await.fault(), (401, "missing_bearer"));
+    assert_eq!(send_checked(basic).await.error(), (401, "missing_bearer"));
 }

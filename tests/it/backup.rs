@@ -7,23 +7,25 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::job::{Job, JobKind};
-use domain::keys::run_token::{Audience, RunTokens};
 use domain::secret::Secret;
-use domain::secrets::{Scope, SecretName};
+use domain::session_secrets::{SecretName, SecretScope};
 use engine::app::Vault;
 use engine::clock::Clock;
 use reqwest::Method;
 use serde_json::json;
-use store::{FILE_NAME, Store, StoreError, jobs, secrets};
+use store::{STORE_FILE, Store, StoreError, jobs, secrets};
 
-use crate::api::{TOKEN_SECRET, job};
-use crate::process::{Service, ask, client, command, run, said};
+use crate::api_server::{TOKEN_SECRET, dispatched_job};
+use crate::process::{
+    ServiceProcess, client_builder, command, control_request, exit_and_output, run,
+};
 
 /// Runs a command on a data directory and answers what it said, exit code first.
 fn on(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     let dir = dir.to_str().unwrap();
-    said(&run(&[arguments, &["--data-dir", dir]].concat()))
+    exit_and_output(&run(&[arguments, &["--data-dir", dir]].concat()))
 }
 
 fn reports() -> [&'static str; 4] {
@@ -47,7 +49,7 @@ async fn opened(dir: &Path) -> Store {
 /// Lets go of a store for good: its writer is a thread of its own, and ends a moment later.
 fn let_go(store: Store, dir: &Path) {
     drop(store);
-    let file = fs::File::open(dir.join(FILE_NAME)).unwrap();
+    let file = fs::File::open(dir.join(STORE_FILE)).unwrap();
     file.lock().unwrap();
 }
 
@@ -59,14 +61,14 @@ async fn with_jobs(dir: &Path, count: usize) -> Job {
             (first..last).try_for_each(|number| {
                 jobs::put(
                     tx,
-                    &job(&format!("01JOB{number:08}"), JobKind::Implementation),
+                    &dispatched_job(&format!("01JOB{number:08}"), JobKind::Implementation),
                 )
             })
         });
         written.await.unwrap();
     }
     let_go(store, dir);
-    job("01JOB00000000", JobKind::Implementation)
+    dispatched_job("01JOB00000000", JobKind::Implementation)
 }
 
 /// Many runs that report without a pause; each report that was acknowledged is noted.
@@ -76,18 +78,24 @@ struct Reporters {
 }
 
 impl Reporters {
-    fn start(service: &Service, of: &Job) -> Self {
-        let now = Clock::Machine.now();
-        let tokens = RunTokens::new(&Secret::new(TOKEN_SECRET));
+    fn start(service: &ServiceProcess, of: &Job) -> Self {
+        let now = Clock::System.now();
+        let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
         let until = now + Duration::from_secs(3600);
-        let token = tokens.issue(&of.id, Audience::Progress, of.kind.run_phase(), now, until);
+        let token = tokens.issue(
+            &of.id,
+            TokenAudience::Progress,
+            of.kind.run_phase(),
+            now,
+            until,
+        );
         let url = format!("{}/runner/progress", service.address);
         let acknowledged = Arc::<Mutex<BTreeSet<String>>>::default();
         let reporter = |number: usize| {
             let (url, token) = (url.clone(), token.expose().to_owned());
             let noted = Arc::clone(&acknowledged);
             tokio::spawn(async move {
-                let client = client().build().unwrap();
+                let client = client_builder().build().unwrap();
                 for count in 0.. {
                     let id = format!("step-{number}-{count}");
                     let body = json!({"step": {"id": id, "type": "clone", "status": "passed",
@@ -137,7 +145,7 @@ async fn all_that_was_acknowledged_before_a_backup_is_in_it() {
     let file = dir.path().join("backup");
     let path = file.to_str().unwrap();
     let run_of = with_jobs(&here, 200).await;
-    let service = Service::start(&here, &reports());
+    let service = ServiceProcess::start(&here, &reports());
     let reporters = Reporters::start(&service, &run_of);
     reporters.at_least(300).await;
     let before = reporters.so_far();
@@ -156,9 +164,9 @@ async fn all_that_was_acknowledged_before_a_backup_is_in_it() {
 
     let (code, told, wrong) = on(&there, &["restore", path]);
     assert_eq!(code, 0, "{told}{wrong}");
-    let service = Service::start(&there, &reports());
+    let service = ServiceProcess::start(&there, &reports());
     let steps = format!("/api/jobs/{}/steps", run_of.id);
-    let (_, body) = ask(&there, Method::GET, &steps, None).await;
+    let (_, body) = control_request(&there, Method::GET, &steps, None).await;
     let kept = body["steps"].as_array().unwrap().iter();
     let kept: BTreeSet<String> = kept
         .map(|step| step["id"].as_str().unwrap().to_owned())
@@ -194,7 +202,7 @@ async fn nothing_is_written_over_unasked() {
         "{told}"
     );
 
-    let service = Service::start(&data, &[]);
+    let service = ServiceProcess::start(&data, &[]);
     for line in [&["restore", path][..], &["restore", path, "--replace"]] {
         let (code, _, told) = on(&data, line);
         assert_eq!(code, 1);
@@ -225,7 +233,7 @@ async fn only_a_folder_that_somebody_named_is_made_for_a_restore() {
     assert_eq!(on(&data, &["backup", path]).0, 0);
     let here = |more: &[&str]| {
         let mut restore = command(&[&["restore", path][..], more].concat());
-        said(&restore.current_dir(dir.path()).output().unwrap())
+        exit_and_output(&restore.current_dir(dir.path()).output().unwrap())
     };
     let usual = dir.path().join("data");
     let (code, _, told) = here(&[]);
@@ -249,7 +257,7 @@ async fn only_a_folder_that_somebody_named_is_made_for_a_restore() {
         assert_eq!(code, 0, "{more:?}: {wrong}");
         let written = format!("{} is again as it was", place.display());
         assert!(told.contains(&written), "{told}");
-        assert!(place.join(FILE_NAME).exists(), "{more:?}");
+        assert!(place.join(STORE_FILE).exists(), "{more:?}");
     }
 }
 
@@ -298,14 +306,14 @@ async fn a_backup_that_is_cut_off_or_altered_is_refused_and_changes_nothing() {
 }
 
 /// A store with a secret in it.
-pub async fn with_a_secret(dir: &Path) {
+pub async fn create_store_with_secret(dir: &Path) {
     let store = opened(dir).await;
     let vault = Vault::open(None, &store).unwrap();
-    let name = SecretName::parse(Scope::Global, "NPM_TOKEN").unwrap();
+    let name = SecretName::parse(SecretScope::Global, "NPM_TOKEN").unwrap();
     let sealed = vault.seal(
         &name,
         &Secret::new("canary-of-a-secret"),
-        Clock::Machine.now(),
+        Clock::System.now(),
     );
     let sealed = sealed.unwrap();
     let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
@@ -318,7 +326,7 @@ async fn the_key_of_the_secrets_goes_its_own_way_and_is_missed() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("backup"));
     let (path, key) = (file.to_str().unwrap(), dir.path().join("backup.key"));
-    with_a_secret(&data).await;
+    create_store_with_secret(&data).await;
     let (code, told, _) = on(&data, &["backup", path]);
     assert_eq!(code, 0);
     assert!(
@@ -344,15 +352,15 @@ async fn the_key_of_the_secrets_goes_its_own_way_and_is_missed() {
     let (code, told, wrong) = on(&there, &["restore", path]);
     assert_eq!(code, 0, "{told}{wrong}");
     assert_eq!(fs::read(there.join("secrets.key")).unwrap(), secret_key);
-    assert_eq!(Service::start(&there, &[]).stop(), 0);
+    assert_eq!(ServiceProcess::start(&there, &[]).stop(), 0);
 
     // A folder with another's key: the one beside the backup takes its place, and it is kept.
     let other = dir.path().join("other");
-    with_a_secret(&other).await;
+    create_store_with_secret(&other).await;
     let (code, told, wrong) = on(&other, &["restore", path, "--replace"]);
     assert_eq!(code, 0, "{told}{wrong}");
     assert!(told.contains("The key that was there is now"), "{told}");
-    assert_eq!(Service::start(&other, &[]).stop(), 0);
+    assert_eq!(ServiceProcess::start(&other, &[]).stop(), 0);
 
     fs::remove_file(&key).unwrap();
     let lost = dir.path().join("lost");
@@ -406,7 +414,7 @@ async fn writers_are_not_held_up_by_a_backup() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let run_of = with_jobs(&data, 100_000).await;
-    let service = Service::start(&data, &reports());
+    let service = ServiceProcess::start(&data, &reports());
     let reporters = Reporters::start(&service, &run_of);
     reporters.at_least(1000).await;
     let rate =

@@ -5,13 +5,13 @@ use std::time::Duration;
 use domain::issue::System;
 use domain::mapping::{ExecutionMode, Mapping};
 use domain::time::Timestamp;
-use fake_vendors::Vendor;
-use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::FakeService;
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::ticket::{SYSTEMS, Ticket, mapped};
-use crate::world::{Engine, Making, World, planning_mapping};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, planning_mapping};
+use crate::test_ticket::{SYSTEMS, TestTicket, mapping_for};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,7 +57,7 @@ async fn every_reason_to_wait_is_told_in_its_words() {
         // On Jira a ticket is found by its mapping, so there is none without one.
         let expected: Vec<Row> = WAITING
             .into_iter()
-            .filter(|row| system == System::A || row.2 != "no-mapping")
+            .filter(|row| system == System::Linear || row.2 != "no-mapping")
             .collect();
         let world = crowded(system).await;
         assert_eq!(told(&world, "/api/blockers?all=true").await, expected);
@@ -69,7 +69,7 @@ async fn every_reason_to_wait_is_told_in_its_words() {
             .map(|row| (row.2.to_owned(), json!(1)))
             .collect();
         assert_eq!(
-            world.admin("/api/blockers").await["totals"],
+            world.admin_get("/api/blockers").await["totals"],
             json!({"issues": spec.len(), "teams": spec.len(), "byReason": by_reason})
         );
         // Whoever sees none of them is told where they are.
@@ -78,18 +78,18 @@ async fn every_reason_to_wait_is_told_in_its_words() {
             .map(|row| (row.2.to_owned(), json!(1)))
             .collect();
         assert_eq!(
-            world.admin("/api/blockers").await["others"],
+            world.admin_get("/api/blockers").await["others"],
             json!({"issues": others.len(), "byReason": by_reason, "see": "/api/blockers?all=true"})
         );
-        let all = world.admin("/api/blockers?all=true").await;
+        let all = world.admin_get("/api/blockers?all=true").await;
         assert_eq!(all["others"], Value::Null);
-        world.end().await;
+        world.finish().await;
     }
 }
 
 /// A world in which a ticket waits for each of the reasons, and has waited for a minute.
-async fn crowded(system: System) -> World {
-    let team = |team| mapped(system, team);
+async fn crowded(system: System) -> TestEnv {
+    let team = |team| mapping_for(system, team);
     let world = made(
         [
             Mapping {
@@ -114,27 +114,27 @@ async fn crowded(system: System) -> World {
         &[("--dispatch-breaker-threshold", "1")],
     )
     .await;
-    let bare = world.town.github().repo("acme", "bare");
+    let bare = world.vendors.github().repo("acme", "bare");
     bare.seed(&[("README.md", "# Without workflows\n")], "Begin")
         .unwrap();
-    let file = |key| Ticket::file(&world, system, key, "Wait");
+    let file = |key| TestTicket::create(&world, system, key, "Wait");
     for key in ["BARE-1", "DONE-1", "VM-1", "REST-1", "WEB-1"] {
         file(key).trigger();
     }
     file("ENG-9");
     let blocked = file("ENG-1");
-    blocked.block_by("ENG-9");
+    blocked.add_blocker("ENG-9");
     blocked.trigger();
-    file("FULL-1").show_in_progress();
+    file("FULL-1").mark_in_progress();
     file("FULL-2").trigger();
     run_to_its_end(&world, &["DONE-1"]).await;
     // The one was parked by its first failure; of the other a person took the final marker away.
     file("BARE-1").trigger();
-    file("DONE-1").reopen();
-    world.turn().await;
+    file("DONE-1").reset_to_trigger();
+    world.tick().await;
     let at = world.app.now();
-    world.wait(MINUTE);
-    world.turn().await;
+    world.advance_clock(MINUTE);
+    world.tick().await;
     for blocker in blockers(&world, "/api/blockers?all=true").await {
         let since: Timestamp = serde_json::from_value(blocker["since"].clone()).unwrap();
         assert!(since <= at, "{blocker}");
@@ -150,37 +150,37 @@ async fn crowded(system: System) -> World {
 async fn made(
     mappings: impl IntoIterator<Item = Mapping>,
     flags: &[(&'static str, &str)],
-) -> World {
+) -> TestEnv {
     let flags = flags
         .iter()
         .map(|(name, value)| (*name, (*value).to_owned()));
-    World::made(Making {
+    TestEnv::with_options(TestEnvOptions {
         mappings: mappings.into_iter().collect(),
-        flags: flags.collect(),
-        engine: Engine::by_hand(),
-        ..Making::default()
+        extra_flags: flags.collect(),
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     })
     .await
 }
 
 /// Dispatches the tickets, and turns the engine until all that came of it is told.
-async fn run_to_its_end(world: &World, keys: &[&str]) {
-    world.turn().await;
+async fn run_to_its_end(world: &TestEnv, keys: &[&str]) {
+    world.tick().await;
     world
-        .until(&format!("{keys:?} have ended"), || {
+        .wait_until(&format!("{keys:?} have ended"), || {
             let mut jobs = keys.iter().map(|key| world.jobs(key));
             jobs.all(|jobs| jobs.last().is_some_and(|job| !job.is_active()))
         })
         .await;
-    world.turn().await;
+    world.tick().await;
 }
 
-async fn blockers(world: &World, path: &str) -> Vec<Value> {
-    let answer = world.admin(path).await;
+async fn blockers(world: &TestEnv, path: &str) -> Vec<Value> {
+    let answer = world.admin_get(path).await;
     answer["blockers"].as_array().unwrap().clone()
 }
 
-async fn told(world: &World, path: &str) -> Vec<Row> {
+async fn told(world: &TestEnv, path: &str) -> Vec<Row> {
     let mut rows: Vec<Row> = blockers(world, path).await.iter().map(row).collect();
     rows.sort_unstable();
     rows
@@ -210,19 +210,19 @@ async fn what_no_run_can_do_without_is_named() {
             "The repository host is not configured: set GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY.",
         ),
     ] {
-        let world = World::made(Making {
+        let world = TestEnv::with_options(TestEnvOptions {
             mappings: vec![planning_mapping()],
-            without,
-            engine: Engine::by_hand(),
-            ..Making::default()
+            omitted_flags: without,
+            engine: EngineMode::manual(),
+            ..TestEnvOptions::default()
         })
         .await;
-        world.flag("ENG-1", "Add the feature");
-        world.turn().await;
+        world.create_labelled_issue("ENG-1", "Add the feature");
+        world.tick().await;
         let expected = ("ENG-1", "ENG", "ineligible", message);
         assert_eq!(told(&world, "/api/blockers?all=true").await, [expected]);
         assert!(world.jobs("ENG-1").is_empty());
-        world.end().await;
+        world.finish().await;
     }
 }
 
@@ -230,30 +230,37 @@ const KEYS: [&str; 2] = ["ENG-1", "OPS-1"];
 
 /// A ticket on either system with its pull request open, which a person then asked for again; and
 /// when both were dispatched.
-async fn asked_again(flags: &[(&'static str, &str)]) -> (World, Timestamp) {
-    let world = made([mapped(System::A, "ENG"), mapped(System::B, "OPS")], flags).await;
+async fn asked_again(flags: &[(&'static str, &str)]) -> (TestEnv, Timestamp) {
+    let world = made(
+        [
+            mapping_for(System::Linear, "ENG"),
+            mapping_for(System::Jira, "OPS"),
+        ],
+        flags,
+    )
+    .await;
     let tickets = SYSTEMS.into_iter().zip(KEYS).map(|(system, key)| {
-        let passes = ["one\n", "two\n"].map(|text| [Step::write("feature.txt", text)]);
+        let passes = ["one\n", "two\n"].map(|text| [ScriptStep::write("feature.txt", text)]);
         let script = passes.into_iter().fold(Script::new(), Script::pass);
-        world.script(key, script);
-        Ticket::file(&world, system, key, "Add the feature")
+        world.set_agent_script(key, script);
+        TestTicket::create(&world, system, key, "Add the feature")
     });
-    let tickets: Vec<Ticket> = tickets.collect();
-    tickets.iter().for_each(Ticket::trigger);
+    let tickets: Vec<TestTicket> = tickets.collect();
+    tickets.iter().for_each(TestTicket::trigger);
     let dispatched = world.app.now();
     run_to_its_end(&world, &KEYS).await;
-    tickets.iter().for_each(Ticket::reopen);
+    tickets.iter().for_each(TestTicket::reset_to_trigger);
     (world, dispatched)
 }
 
 /// Turns the clock to a moment.
-fn wait_until(world: &World, moment: Timestamp) {
-    world.wait(moment.since(world.app.now()));
+fn wait_until(world: &TestEnv, moment: Timestamp) {
+    world.advance_clock(moment.since(world.app.now()));
 }
 
 /// Turns the engine: both tickets are held by the dedup window, and nothing is dispatched.
-async fn is_held(world: &World) {
-    world.turn().await;
+async fn is_held(world: &TestEnv) {
+    world.tick().await;
     let expected = [
         ("ENG-1", "ENG", "dedup", DEDUP),
         ("OPS-1", "OPS", "dedup", DEDUP),
@@ -263,7 +270,7 @@ async fn is_held(world: &World) {
 }
 
 /// Turns the engine: both tickets run a second time, and nothing is left of it.
-async fn runs_again(world: World) {
+async fn runs_again(world: TestEnv) {
     run_to_its_end(&world, &KEYS).await;
     for key in KEYS {
         let states: Vec<&str> = world
@@ -274,25 +281,25 @@ async fn runs_again(world: World) {
         assert_eq!(states, ["completed", "completed"], "{key}");
     }
     assert_eq!(world.repo().pulls().len(), 2);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dispatch_is_remembered_for_a_day_whatever_the_vendors_do() {
     let (world, dispatched) = asked_again(&[]).await;
     is_held(&world).await;
-    let entries = world.admin("/api/dedup").await;
+    let entries = world.admin_get("/api/dedup").await;
     let outage = |on| {
-        for vendor in [Vendor::Linear, Vendor::Jira, Vendor::GitHub] {
-            world.town.faults(vendor).outage(on);
+        for vendor in [FakeService::Linear, FakeService::Jira, FakeService::GitHub] {
+            world.vendors.faults(vendor).set_outage(on);
         }
     };
     outage(true);
     for _ in 0..3 {
-        world.wait(HOUR);
-        world.turn().await;
+        world.advance_clock(HOUR);
+        world.tick().await;
     }
-    assert_eq!(world.admin("/api/dedup").await, entries);
+    assert_eq!(world.admin_get("/api/dedup").await, entries);
     outage(false);
     is_held(&world).await;
     wait_until(&world, dispatched + 24 * HOUR - Duration::from_millis(1));
@@ -308,7 +315,7 @@ async fn a_window_of_no_length_never_ends_by_itself() {
     is_held(&world).await;
     for key in KEYS {
         let path = format!("/api/dedup/{key}");
-        let freed = world.ask(Method::DELETE, &path, None).await;
+        let freed = world.admin_request(Method::DELETE, &path, None).await;
         assert_eq!(freed, (200, json!({"deleted": true})));
     }
     runs_again(world).await;
@@ -318,11 +325,11 @@ async fn a_window_of_no_length_never_ends_by_itself() {
 async fn a_window_of_another_length_counts_from_the_dispatch() {
     let (world, dispatched) = asked_again(&[("--dedup-window-hours", "0")]).await;
     let world = world
-        .restarted(Making {
+        .restart_service(TestEnvOptions {
             mappings: Vec::new(),
-            flags: vec![("--dedup-window-hours", "2".to_owned())],
-            engine: Engine::by_hand(),
-            ..Making::default()
+            extra_flags: vec![("--dedup-window-hours", "2".to_owned())],
+            engine: EngineMode::manual(),
+            ..TestEnvOptions::default()
         })
         .await;
     wait_until(&world, dispatched + 2 * HOUR - Duration::from_millis(1));
@@ -335,21 +342,25 @@ async fn a_window_of_another_length_counts_from_the_dispatch() {
 async fn a_run_that_outlasts_the_window_is_not_joined_by_a_second() {
     let patient = |system, team| Mapping {
         max_job_minutes: Some(3_000),
-        ..mapped(system, team)
+        ..mapping_for(system, team)
     };
-    let world = made([patient(System::A, "ENG"), patient(System::B, "OPS")], &[]).await;
-    world.town.github().set_start_delay(100 * HOUR);
+    let world = made(
+        [patient(System::Linear, "ENG"), patient(System::Jira, "OPS")],
+        &[],
+    )
+    .await;
+    world.vendors.github().set_start_delay(100 * HOUR);
     let tickets = SYSTEMS.into_iter().zip(KEYS);
-    let tickets = tickets.map(|(system, key)| Ticket::file(&world, system, key, "Wait"));
-    let tickets: Vec<Ticket> = tickets.collect();
-    tickets.iter().for_each(Ticket::trigger);
-    world.turn().await;
-    tickets.iter().for_each(Ticket::reopen);
-    world.wait(25 * HOUR);
-    world.turn().await;
+    let tickets = tickets.map(|(system, key)| TestTicket::create(&world, system, key, "Wait"));
+    let tickets: Vec<TestTicket> = tickets.collect();
+    tickets.iter().for_each(TestTicket::trigger);
+    world.tick().await;
+    tickets.iter().for_each(TestTicket::reset_to_trigger);
+    world.advance_clock(25 * HOUR);
+    world.tick().await;
     assert_eq!(world.repo().runs().len(), 2);
     for key in KEYS {
-        let why = world.admin(&format!("/api/why/{key}")).await;
+        let why = world.admin_get(&format!("/api/why/{key}")).await;
         let told = (&why["decision"]["outcome"], &why["decision"]["message"]);
         assert_eq!(
             told,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Certificate, Client};
 use serde_json::json;
-use store::{News, Store};
+use store::{Store, StoreChange};
 use tokio::process::{Child, Command};
 
-use crate::api::{ALL_ON, Server};
-use crate::needs::need;
+use crate::api_server::{ALL_FEATURES, ApiServer};
+use crate::requirements::require;
 
 const EXAMPLE: &str = include_str!("../../packaging/caddy/Caddyfile");
 
@@ -20,7 +20,7 @@ const EXAMPLE: &str = include_str!("../../packaging/caddy/Caddyfile");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The example as it is, but for the names: an address of this machine, and where the service listens.
-fn adapted(port: u16, server: &Server) -> String {
+fn adapted(port: u16, server: &ApiServer) -> String {
     let site = "agents.example.com {";
     assert!(EXAMPLE.contains(site) && EXAMPLE.contains("127.0.0.1:8080"));
     let here = format!("https://localhost:{port} {{\n\ttls internal");
@@ -61,16 +61,16 @@ fn client(root: &[u8], from: &str) -> Client {
 async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
     let there = std::process::Command::new("caddy").arg("version").output();
     let there = there.map_err(|error| format!("caddy: {error}"));
-    if need("caddy", "the example of a reverse proxy", there).is_none() {
+    if require("caddy", "the example of a reverse proxy", there).is_none() {
         return;
     }
-    let flags: Vec<&str> = ALL_ON
+    let flags: Vec<&str> = ALL_FEATURES
         .iter()
         .copied()
         .chain(["--trusted-proxies", "127.0.0.1,::1"])
         .chain(["--scm-webhook-secret", "a secret of webhooks"])
         .collect();
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let dir = tempfile::tempdir().unwrap();
     let (_caddy, root, url) = in_front_of(&server, dir.path()).await;
 
@@ -100,7 +100,7 @@ async fn the_example_of_a_reverse_proxy_serves_all_and_hides_the_figures() {
 
 /// A Caddy that serves, the certificate that it has made to sign with, and its address. Somebody else
 /// may be faster to take the port that was found free; then another one is tried.
-async fn in_front_of(server: &Server, dir: &Path) -> (Child, Vec<u8>, String) {
+async fn in_front_of(server: &ApiServer, dir: &Path) -> (Child, Vec<u8>, String) {
     for _ in 0..5 {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
         let port = free.unwrap().port();
@@ -136,8 +136,8 @@ async fn authority(caddy: &mut Child, dir: &Path, url: &str) -> Option<Vec<u8>> 
 }
 
 /// What happens is read while the stream goes on: nothing is held back until more comes.
-async fn news_flow(server: &Server, browser: &Client, url: &str) {
-    let token = server.signed_in().await;
+async fn news_flow(server: &ApiServer, browser: &Client, url: &str) {
+    let token = server.sign_in().await;
     let stream = browser.get(format!("{url}/api/events")).bearer_auth(&token);
     let mut stream = stream.send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
@@ -148,7 +148,7 @@ async fn news_flow(server: &Server, browser: &Client, url: &str) {
         let chunk = chunk.expect("nothing flows").unwrap();
         text.push_str(std::str::from_utf8(&chunk.expect("the stream ended")).unwrap());
         if !told && text.contains("listening") {
-            server.app.store.tell(News::Outbox);
+            server.app.store.publish(StoreChange::Outbox);
             told = true;
         }
     }

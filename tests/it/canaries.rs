@@ -10,12 +10,12 @@ use std::process::Command;
 
 use data_encoding::{BASE64, HEXLOWER};
 use domain::job::JobState;
-use fake_vendors::scripted_agent::{Review, Script, Step};
+use fake_vendors::scripted_agent::{Script, ScriptStep, ScriptedReview};
 use serde_json::Value;
 
-use crate::api::{ACCESS_CODE, TOKEN_SECRET};
-use crate::planning::{IMPLEMENTING, PLANNING, runs};
-use crate::world::{World, app_key, planning_mapping};
+use crate::api_server::{ACCESS_CODE, TOKEN_SECRET};
+use crate::planning::{IMPLEMENTATION_PROMPT, PLANNING_PROMPT, wait_for_runs};
+use crate::test_env::{TestEnv, app_key, planning_mapping};
 
 /// The key of the agent. It has no shape that anybody could know it by.
 const MODEL_KEY: &str = "canary.of+the/model~7f3a9c55e1";
@@ -40,7 +40,7 @@ const AGENT_VARIABLES: [&str; 13] = [
 /// Looks at everything that the agent's ancestors up to the run were started with and hold open,
 /// and at the event that started the run; says all of it aloud, also in other spellings. Above the
 /// run is the host, whose processes are not ours to keep secrets from.
-pub const LOOK_AROUND: &str = r#"
+pub const DUMP_CREDENTIALS_SCRIPT: &str = r#"
 p=$$
 while [ "$p" -gt 1 ]; do
   line=$(tr '\0' ' ' <"/proc/$p/cmdline")
@@ -59,24 +59,27 @@ printf %s "$ANTHROPIC_API_KEY" | base64
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
-    let world = World::start().await;
-    world.repo().secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let world = TestEnv::start().await;
+    world.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
     let environment = world.dir().join("agent-environment");
     let found = world.dir().join("agent-found");
     let steps = [
-        Step::print_env(&environment),
+        ScriptStep::print_env(&environment),
         // Once for us, and once into the log of the run.
-        Step::run(&format!("{{ {LOOK_AROUND} }} >{}", found.display())),
-        Step::run(LOOK_AROUND),
-        Step::write("feature.txt", "done\n"),
-        Step::say(&format!(
+        ScriptStep::run(&format!(
+            "{{ {DUMP_CREDENTIALS_SCRIPT} }} >{}",
+            found.display()
+        )),
+        ScriptStep::run(DUMP_CREDENTIALS_SCRIPT),
+        ScriptStep::write("feature.txt", "done\n"),
+        ScriptStep::message(&format!(
             "My key is {MODEL_KEY}, also known as {}.",
             BASE64.encode(MODEL_KEY.as_bytes())
         )),
     ];
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
 
     let canaries = canaries(&world);
@@ -116,26 +119,26 @@ async fn an_agent_finds_its_model_key_and_nothing_it_reports_holds_even_that() {
             }
         }
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_holds_a_credential_of_the_run_blocks_the_push() {
-    let world = World::start().await;
-    world.repo().secret("ANTHROPIC_API_KEY", MODEL_KEY);
+    let world = TestEnv::start().await;
+    world.repo().set_secret("ANTHROPIC_API_KEY", MODEL_KEY);
     let packed = BASE64.encode(MODEL_KEY.as_bytes());
     let steps = [
-        Step::write("docs/plain.txt", &format!("see {MODEL_KEY}\n")),
-        Step::write("docs/packed.txt", &format!("see {packed}\n")),
-        Step::write("docs/fine.txt", "nothing to see\n"),
-        Step::symlink("link", MODEL_KEY),
+        ScriptStep::write("docs/plain.txt", &format!("see {MODEL_KEY}\n")),
+        ScriptStep::write("docs/packed.txt", &format!("see {packed}\n")),
+        ScriptStep::write("docs/fine.txt", "nothing to see\n"),
+        ScriptStep::symlink("link", MODEL_KEY),
     ];
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
     assert_eq!(world.repo().branches(), ["main"]);
-    let comments = world.town.linear().issue("ENG-1").comments();
+    let comments = world.vendors.linear().issue("ENG-1").comments();
     for path in ["docs/plain.txt", "docs/packed.txt", "link"] {
         let line = format!("{path}: tokens and auth files (credential of this run)");
         assert!(comments[0].contains(&line), "{line} in {comments:?}");
@@ -146,7 +149,7 @@ async fn a_file_that_holds_a_credential_of_the_run_blocks_the_push() {
             assert!(!contains(&text, spelling.as_bytes()), "{place}: {spelling}");
         }
     }
-    world.end().await;
+    world.finish().await;
 }
 
 /// Tokens of published formats that are no credential of ours. None stands in this file, so that nobody
@@ -174,7 +177,7 @@ fn assert_without(tokens: &[String], place: &str, text: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_guard_would_block_is_in_nothing_that_people_read() {
-    let world = World::with(planning_mapping()).await;
+    let world = TestEnv::with_mapping(planning_mapping()).await;
     let tokens = foreign_tokens();
     let said = tokens.join(" and ");
     let key = ["-----BEGIN ", "PRIVATE KEY-----"].concat();
@@ -182,21 +185,21 @@ async fn what_the_guard_would_block_is_in_nothing_that_people_read() {
     let shell = format!("printf '%s\\n' '{said}' '{key}' {body} {body}");
     let plan = format!("## Steps\n\nUse {said}.");
     let planning = [
-        Step::write("ai-output/comments/01-plan.md", &plan),
-        Step::run(&shell),
-        Step::say(&format!("I will use {said}.")),
+        ScriptStep::write("ai-output/comments/01-plan.md", &plan),
+        ScriptStep::run(&shell),
+        ScriptStep::message(&format!("I will use {said}.")),
     ];
     let working = [
-        Step::run(&shell),
-        Step::write("feature.txt", "done\n"),
-        Step::say(&format!("I used {said}.")),
+        ScriptStep::run(&shell),
+        ScriptStep::write("feature.txt", "done\n"),
+        ScriptStep::message(&format!("I used {said}.")),
     ];
     let script = Script::new()
-        .pass_when(PLANNING, planning)
-        .pass_when(IMPLEMENTING, working);
-    world.script("ENG-1", script);
-    world.flag("ENG-1", "Add the feature");
-    let jobs = runs(&world, "ENG-1", 2).await;
+        .pass_if_prompt_contains(PLANNING_PROMPT, planning)
+        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, working);
+    world.set_agent_script("ENG-1", script);
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let jobs = wait_for_runs(&world, "ENG-1", 2).await;
     assert!(jobs.iter().all(|job| job.state == JobState::Completed));
     let text = world.repo().pulls().remove(0).body;
     assert!(text.contains("I used [redacted] and [redacted]"), "{text}");
@@ -208,30 +211,30 @@ async fn what_the_guard_would_block_is_in_nothing_that_people_read() {
             assert_without(&[body.to_owned()], &place, &text);
         }
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_in_a_title_or_a_reason_goes_nowhere() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let tokens = foreign_tokens();
-    let failing = Script::new().pass([Step::fail_api(400, &format!("bad {}", tokens[0]))]);
-    world.script("ENG-2", failing);
+    let failing = Script::new().pass([ScriptStep::api_error(400, &format!("bad {}", tokens[0]))]);
+    world.set_agent_script("ENG-2", failing);
     for (key, token) in [("ENG-1", &tokens[1]), ("ENG-2", &tokens[0])] {
-        let issue = world.town.linear().issue(key);
+        let issue = world.vendors.linear().issue(key);
         issue
             .title(&format!("Rotate {token} now"))
             .describe(&format!("The old one is {}.", tokens[2]))
             .add_label("Agent-Implement");
     }
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
     assert_eq!(job.branch, "agent-implement/eng-1-rotate-redacted-now");
     let pull = world.repo().pulls().remove(0);
     assert_eq!(pull.title, "ENG-1: Rotate [redacted] now");
-    let failed = world.ended("ENG-2").await;
+    let failed = world.wait_for_job_end("ENG-2").await;
     assert_eq!(failed.state.status(), "failed");
-    let messages = format!("{:?}", world.town.chat().messages());
+    let messages = format!("{:?}", world.vendors.chat().messages());
     assert!(messages.contains("Rotate [redacted] now"), "{messages}");
     for job in [job, failed] {
         for (place, text) in places(&world, &job.id.to_string()).await {
@@ -241,23 +244,27 @@ async fn a_token_in_a_title_or_a_reason_goes_nowhere() {
             }
         }
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_finding_that_quotes_a_secret_is_shown_without_it() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let tokens = foreign_tokens();
     let said = tokens.join(" and ");
-    let finding =
-        |problem: &str| Review::block(&format!("Remove {}", tokens[0]), "a.ts:1", problem, &said);
+    let finding = |problem: &str| {
+        ScriptedReview::block(&format!("Remove {}", tokens[0]), "a.ts:1", problem, &said)
+    };
     let script = (0..9).fold(
-        Script::new().pass([Step::write("feature.txt", "done\n"), Step::say("Done.")]),
+        Script::new().pass([
+            ScriptStep::write("feature.txt", "done\n"),
+            ScriptStep::message("Done."),
+        ]),
         |script, _| script.review(finding(&format!("It holds {said}."))),
     );
-    world.script("ENG-1", script);
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", script);
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let JobState::ReviewFailed { unresolved } = &job.state else {
         panic!("{:?}", job.state)
     };
@@ -271,12 +278,12 @@ async fn a_finding_that_quotes_a_secret_is_shown_without_it() {
     for (place, text) in places(&world, &job.id.to_string()).await {
         assert_without(&tokens, &place, &text);
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let tokens = foreign_tokens();
     let wide = |text: &str| {
         text.encode_utf16()
@@ -316,17 +323,23 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
             format!("{{\"key\": \"{}\"}}", tokens[5].replace('_', "\\u005f")).into_bytes(),
         ),
     ];
-    let mut steps = vec![Step::write("fine.txt", "nothing to see\n")];
+    let mut steps = vec![ScriptStep::write("fine.txt", "nothing to see\n")];
     for (name, content) in &files {
         let source = world.dir().join(name);
         std::fs::write(&source, content).unwrap();
-        steps.push(Step::run(&format!("cp '{}' {name}", source.display())));
+        steps.push(ScriptStep::run(&format!(
+            "cp '{}' {name}",
+            source.display()
+        )));
     }
-    steps.push(Step::write(&format!("named/{}.txt", tokens[0]), "fine\n"));
-    steps.push(Step::symlink("link", &tokens[1]));
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    steps.push(ScriptStep::write(
+        &format!("named/{}.txt", tokens[0]),
+        "fine\n",
+    ));
+    steps.push(ScriptStep::symlink("link", &tokens[1]));
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
     assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
     let comment = world.comments("ENG-1").remove(0);
@@ -351,11 +364,11 @@ async fn a_secret_in_any_disguise_blocks_the_push_and_goes_nowhere() {
             assert!(!contains(&text, packed.as_bytes()), "{place} holds {token}");
         }
     }
-    world.end().await;
+    world.finish().await;
 }
 
 /// Every credential of a run and of the service, by name.
-fn canaries(world: &World) -> BTreeMap<&'static str, String> {
+fn canaries(world: &TestEnv) -> BTreeMap<&'static str, String> {
     let run = world.repo().runs().remove(0);
     let input = |name: &str| run.inputs[name].as_str().unwrap().to_owned();
     // The host keeps what it masks beside the run: the secrets, and the job's own token last.
@@ -366,13 +379,13 @@ fn canaries(world: &World) -> BTreeMap<&'static str, String> {
         ("workflow token", masks.last().unwrap().clone()),
         ("run token", input("run_token")),
         ("progress token", input("run_progress_token")),
-        ("ticketing key", world.town.linear().key()),
+        ("ticketing key", world.vendors.linear().api_key()),
         ("access code", ACCESS_CODE.to_owned()),
         ("token secret", TOKEN_SECRET.to_owned()),
-        ("chat address", world.town.chat_url()),
+        ("chat address", world.vendors.slack_url()),
         ("App key", app_key().lines().nth(1).unwrap().to_owned()),
     ]);
-    let github = std::fs::read(world.town.dir().join("github.json")).unwrap();
+    let github = std::fs::read(world.vendors.dir().join("github.json")).unwrap();
     let github: Value = serde_json::from_slice(&github).unwrap();
     let minted = github["tokens"].as_object().unwrap();
     assert!(minted.len() >= 3, "one for the service, two for the run");
@@ -385,7 +398,7 @@ fn canaries(world: &World) -> BTreeMap<&'static str, String> {
 }
 
 /// Everything that a run leaves behind where somebody could read it.
-async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
+async fn places(world: &TestEnv, job: &str) -> Vec<(String, Vec<u8>)> {
     let mut places: Vec<(String, Vec<u8>)> = Vec::new();
     let mut put = |place: &str, text: String| places.push((place.to_owned(), text.into_bytes()));
     for path in [
@@ -399,7 +412,7 @@ async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
         &format!("/api/jobs/{job}"),
         &format!("/api/jobs/{job}/steps"),
     ] {
-        put(path, world.admin(path).await.to_string());
+        put(path, world.admin_get(path).await.to_string());
     }
     let repo = world.repo();
     for run in repo.runs() {
@@ -408,20 +421,20 @@ async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
     }
     put(
         "comments",
-        world.town.linear().issue("ENG-1").comments().join("\n"),
+        world.vendors.linear().issue("ENG-1").comments().join("\n"),
     );
     put(
         "the ticket",
-        format!("{:?}", world.town.linear().issue("ENG-1").snapshot()),
+        format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot()),
     );
-    put("chat", format!("{:?}", world.town.chat().messages()));
+    put("chat", format!("{:?}", world.vendors.chat().messages()));
     put("pull requests", format!("{:?}", repo.pulls()));
     for pull in repo.pulls() {
         let comments = repo.comments(pull.number);
         put("comments on a pull request", format!("{comments:?}"));
     }
     // A dispatch carries a run's tokens and its ticket to the run; the chat's address is its credential.
-    for request in world.town.requests().all() {
+    for request in world.vendors.requests().all() {
         let url = match request.vendor {
             "chat" => "",
             _ => request.url.as_str(),
@@ -434,7 +447,7 @@ async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
         }
     }
     // Every object that was ever pushed, the configuration of the repository, and the store.
-    let bare = find(world.town.dir(), "shop.git");
+    let bare = find(world.vendors.dir(), "shop.git");
     let objects = "git cat-file --batch-all-objects --batch --buffer --unordered; cat config";
     let output = Command::new("sh")
         .args(["-c", objects])
@@ -451,7 +464,7 @@ async fn places(world: &World, job: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// What a run itself printed, before its host masked anything.
-fn said(world: &World, run: u64) -> String {
+fn said(world: &TestEnv, run: u64) -> String {
     let dir = world.repo().run_dir(run).unwrap();
     let log = std::fs::read_to_string(dir.join("job-00/log")).unwrap();
     let (_, said) = log.rsplit_once("##[endgroup]").unwrap();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::needs::need;
+use crate::requirements::require;
 
 /// The program in an environment of its own, in which a secret is set that nobody may read.
 fn program(arguments: &[&str]) -> Output {
@@ -35,7 +35,7 @@ fn taken_by(reader: &str, arguments: &[&str], text: &str) -> Option<(bool, Strin
     let mut reading = match started {
         Ok(reading) => reading,
         Err(error) => {
-            return need(
+            return require(
                 reader,
                 "what the command line prints",
                 Err(error.to_string()),

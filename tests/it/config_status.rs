@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fake_vendors::{Dial, Vendor};
+use fake_vendors::{FakeService, FaultRates};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use warp::Filter;
 use warp::http::StatusCode;
 
-use crate::api::{ACCESS_CODE, Server};
-use crate::world::{Engine, Making, World};
+use crate::api_server::{ACCESS_CODE, ApiServer};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 
 const PATH: &str = "/api/admin/config-status";
 
@@ -24,19 +24,19 @@ fn check<'a>(status: &'a Value, name: &str) -> (&'a str, &'a str) {
 }
 
 /// The usual world with these flags beside or in place of its own, on a clock that stands still.
-async fn world(flags: Vec<(&'static str, String)>, without: &'static [&'static str]) -> World {
-    World::made(Making {
-        flags,
-        without,
-        engine: Engine::by_hand(),
-        ..Making::default()
+async fn world(flags: Vec<(&'static str, String)>, without: &'static [&'static str]) -> TestEnv {
+    TestEnv::with_options(TestEnvOptions {
+        extra_flags: flags,
+        omitted_flags: without,
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     })
     .await
 }
 
 /// How often Linear was asked who we are.
-fn probes(world: &World) -> usize {
-    let requests = world.town.requests().of(Vendor::Linear);
+fn probes(world: &TestEnv) -> usize {
+    let requests = world.vendors.requests().for_service(FakeService::Linear);
     let asks_who = |body: &Value| body["query"].as_str().unwrap().contains("viewer");
     requests
         .iter()
@@ -47,9 +47,9 @@ fn probes(world: &World) -> usize {
 #[tokio::test]
 async fn what_is_off_says_what_switches_it_on() {
     let flags = ["--admin-access-code", ACCESS_CODE];
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
-    let token = server.signed_in().await;
-    let status = server.ask("GET", PATH, &token, None).await.body;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
+    let token = server.sign_in().await;
+    let status = server.send("GET", PATH, &token, None).await.body;
     let rows: [(&str, &[&str]); 9] = [
         ("ticketing-a", &["LINEAR_API_KEY", "LINEAR_CLIENT_ID"]),
         (
@@ -91,17 +91,17 @@ async fn what_is_off_says_what_switches_it_on() {
 
 #[tokio::test]
 async fn strangers_are_told_nothing() {
-    let server = Server::start().await;
-    let stranger = server.ask("GET", PATH, "", None).await;
-    assert_eq!(stranger.fault(), (401, "Unauthorized"));
-    let token = server.signed_in().await;
-    let posted = server.ask("POST", PATH, &token, None).await;
-    assert_eq!(posted.fault(), (405, "Method not allowed"));
+    let server = ApiServer::start().await;
+    let stranger = server.send("GET", PATH, "", None).await;
+    assert_eq!(stranger.error(), (401, "Unauthorized"));
+    let token = server.sign_in().await;
+    let posted = server.send("POST", PATH, &token, None).await;
+    assert_eq!(posted.error(), (405, "Method not allowed"));
     server.stop().await.unwrap();
 
-    let without_admin = Server::with(&[], Store::in_memory().unwrap()).await;
-    let nowhere = without_admin.ask("GET", PATH, "", None).await;
-    assert_eq!(nowhere.fault(), (404, "Not found"));
+    let without_admin = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
+    let nowhere = without_admin.send("GET", PATH, "", None).await;
+    assert_eq!(nowhere.error(), (404, "Not found"));
     without_admin.stop().await.unwrap();
 }
 
@@ -115,8 +115,8 @@ async fn what_works_is_ok_and_says_who_answered() {
         ),
     ];
     let world = world(flags, &[]).await;
-    let status = world.admin(PATH).await;
-    let jira = format!("Agent Implement at {}", world.town.jira_url());
+    let status = world.admin_get(PATH).await;
+    let jira = format!("Agent Implement at {}", world.vendors.jira_url());
     let callback = format!(
         "This service answers at {}. It is an address of this machine: runs elsewhere cannot reach it.",
         world.address
@@ -135,7 +135,7 @@ async fn what_works_is_ok_and_says_who_answered() {
     ] {
         assert_eq!(check(&status, name), ("ok", detail), "{status:#}");
     }
-    assert!(world.town.chat().messages().is_empty());
+    assert!(world.vendors.chat().messages().is_empty());
     let accounts: Vec<&str> = status["quota"]
         .as_array()
         .unwrap()
@@ -147,7 +147,7 @@ async fn what_works_is_ok_and_says_who_answered() {
     assert_eq!(linear["limit"], 5000);
     assert!(linear["remaining"].as_u64().unwrap() < 5000, "{linear}");
     assert!(linear["resetAt"].is_string(), "{linear}");
-    world.end().await;
+    world.finish().await;
 }
 
 /// Somebody who repeats the credential in the refusal, as careless proxies do.
@@ -167,7 +167,7 @@ async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
     let key = "quite-an-unusual-key";
     let wrong = vec![("--linear-api-key", key.to_owned())];
     let world = world(wrong, &["--linear-api-key"]).await;
-    let status = world.admin(PATH).await;
+    let status = world.admin_get(PATH).await;
     let (condition, detail) = check(&status, "ticketing-a");
     assert_eq!(condition, "error");
     assert_eq!(
@@ -175,7 +175,7 @@ async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
         "asking Linear who we are: linear answered 401: Authentication required, not authenticated"
     );
     assert_eq!(check(&status, "ticketing-b").0, "ok", "others are not hurt");
-    world.end().await;
+    world.finish().await;
 
     let parrot = parrot().await;
     let flags = [
@@ -186,9 +186,9 @@ async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
         "--linear-api-url",
         &parrot,
     ];
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
-    let token = server.signed_in().await;
-    let status = server.ask("GET", PATH, &token, None).await.body;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
+    let token = server.sign_in().await;
+    let status = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         check(&status, "ticketing-a"),
         (
@@ -202,57 +202,64 @@ async fn a_wrong_key_is_told_in_the_vendors_words_and_not_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_who_ask_within_a_minute_are_one_probe() {
     let world = world(Vec::new(), &[]).await;
-    let slow = Dial {
+    let slow = FaultRates {
         latency: Duration::from_millis(300),
-        ..Dial::default()
+        ..FaultRates::default()
     };
-    world.dial(&slow);
-    let at_once = join_all((0..5).map(|_| world.admin(PATH))).await;
-    world.dial(&Dial::default());
+    world.set_fault_rates(&slow);
+    let at_once = join_all((0..5).map(|_| world.admin_get(PATH))).await;
+    world.set_fault_rates(&FaultRates::default());
     for status in at_once {
         assert_eq!(check(&status, "ticketing-a").0, "ok");
     }
     for _ in 0..5 {
-        world.admin(PATH).await;
+        world.admin_get(PATH).await;
     }
     assert_eq!(probes(&world), 1);
-    assert_eq!(world.town.requests().len(), 3, "one request to each vendor");
+    assert_eq!(
+        world.vendors.requests().len(),
+        3,
+        "one request to each vendor"
+    );
 
-    world.wait(Duration::from_secs(59));
-    world.admin(PATH).await;
+    world.advance_clock(Duration::from_secs(59));
+    world.admin_get(PATH).await;
     assert_eq!(probes(&world), 1);
-    world.town.linear().set_key("revoked");
-    world.wait(Duration::from_secs(1));
-    assert_eq!(check(&world.admin(PATH).await, "ticketing-a").0, "error");
+    world.vendors.linear().set_api_key("revoked");
+    world.advance_clock(Duration::from_secs(1));
+    assert_eq!(
+        check(&world.admin_get(PATH).await, "ticketing-a").0,
+        "error"
+    );
     assert_eq!(probes(&world), 2);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_does_not_answer_holds_nobody_up() {
     let world = world(Vec::new(), &[]).await;
-    let asleep = Dial {
+    let asleep = FaultRates {
         latency: Duration::from_secs(60),
-        ..Dial::default()
+        ..FaultRates::default()
     };
-    for vendor in [Vendor::Linear, Vendor::GitHub] {
-        world.town.faults(vendor).set(asleep.clone());
+    for vendor in [FakeService::Linear, FakeService::GitHub] {
+        world.vendors.faults(vendor).set_rates(asleep.clone());
     }
     let began = Instant::now();
-    let status = world.admin(PATH).await;
+    let status = world.admin_get(PATH).await;
     assert!(began.elapsed() < Duration::from_secs(9), "side by side");
     let silent = ("error", "no answer within 5 seconds");
     assert_eq!(check(&status, "ticketing-a"), silent);
     assert_eq!(check(&status, "repo-host"), silent);
     assert_eq!(check(&status, "ticketing-b").0, "ok");
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test]
 async fn an_address_that_leads_nowhere_is_explained() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
-    let status = server.ask("GET", PATH, &token, None).await.body;
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
+    let status = server.send("GET", PATH, &token, None).await.body;
     let (condition, detail) = check(&status, "runner-callback");
     assert_eq!(condition, "error");
     for words in [

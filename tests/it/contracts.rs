@@ -12,11 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fake_vendors::Town;
+use fake_vendors::FakeVendors;
 use serde_json::{Value, json};
 
-use crate::needs::need;
-use crate::world::{Making, World};
+use crate::requirements::require;
+use crate::test_env::{TestEnv, TestEnvOptions};
 
 /// What must have been asked at least once for the check to be worth its name.
 const CALLS: &str = "\
@@ -116,7 +116,7 @@ impl Checker {
     }
 
     fn needed(test: &str) -> Option<Self> {
-        need("contracts", test, Self::find())
+        require("contracts", test, Self::find())
     }
 
     /// Checks logs; answers whether all is well, and what was said.
@@ -148,7 +148,7 @@ fn log_of_this_story() -> PathBuf {
 }
 
 /// Keeps what a town was asked, for the check. Does nothing where there is no check.
-pub fn keep(town: &Town) {
+pub fn record_requests(town: &FakeVendors) {
     if Checker::find().is_err() {
         return;
     }
@@ -165,22 +165,22 @@ async fn every_request_of_every_client_conforms_to_the_vendors_contracts() {
     let Some(checker) = Checker::needed("the vendors' contracts") else {
         return;
     };
-    let world = World::made(Making {
-        hosts: true,
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        ..TestEnvOptions::default()
     })
     .await;
     let log = log_of_this_story();
-    verbs::many_flagged_issues(&world);
-    verbs::stories_on_a_bad_day(&world).await;
-    verbs::ask_the_repository_host(&world).await;
+    verbs::create_many_flagged_issues(&world);
+    verbs::run_tickets_with_vendor_faults(&world).await;
+    verbs::read_repository_host(&world).await;
     verbs::start_and_stop_runs(&world).await;
     verbs::work_on_a_pull_request(&world).await;
-    verbs::ask_the_ticketing_system(&world).await;
-    verbs::ask_jira(&world).await;
-    verbs::talk_to_both_chats(&world).await;
-    verbs::make_machines(&world).await;
-    world.end().await;
+    verbs::exercise_linear(&world).await;
+    verbs::exercise_jira(&world).await;
+    verbs::post_to_both_chats(&world).await;
+    verbs::create_and_destroy_machines(&world).await;
+    world.finish().await;
 
     let expected = log.with_extension("expected");
     fs::write(&expected, CALLS).unwrap();

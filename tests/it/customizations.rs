@@ -6,18 +6,18 @@ use std::path::Path;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::api::{ALL_ON, Server};
+use crate::api_server::{ALL_FEATURES, ApiServer};
 
-async fn server(root: &Path) -> Server {
+async fn server(root: &Path) -> ApiServer {
     let root = root.to_str().unwrap();
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--custom-dir", root]);
-    Server::with(&flags, Store::in_memory().unwrap()).await
+    ApiServer::start_with(&flags, Store::in_memory().unwrap()).await
 }
 
-async fn read(server: &Server, path: &str) -> Value {
-    let token = server.signed_in().await;
-    let told = server.ask("GET", path, &token, None).await;
+async fn read(server: &ApiServer, path: &str) -> Value {
+    let token = server.sign_in().await;
+    let told = server.send("GET", path, &token, None).await;
     assert_eq!(told.status, 200, "{told:?}");
     told.body
 }
@@ -81,15 +81,15 @@ async fn files_are_listed_with_what_they_take_the_place_of() {
 
     std::fs::remove_dir_all(&root).unwrap();
     std::fs::write(&root, "a file, not a folder").unwrap();
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     for path in ["/api/customizations", "/api/pipelines-steps"] {
-        let told = server.ask("GET", path, &token, None).await;
+        let told = server.send("GET", path, &token, None).await;
         assert_eq!(told.status, 500, "{path} {told:?}");
         assert!(
-            told.fault().1.starts_with(root.to_str().unwrap()),
+            told.error().1.starts_with(root.to_str().unwrap()),
             "{told:?}"
         );
-        assert_eq!(server.ask("POST", path, &token, None).await.status, 405);
+        assert_eq!(server.send("POST", path, &token, None).await.status, 405);
     }
 }
 

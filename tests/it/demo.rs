@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use fake_vendors::scripted_agent::{Script, Step};
-use fake_vendors::stories::{self, Tracker};
-use fake_vendors::{Town, TownOptions};
+use fake_vendors::demo::{self, Tracker};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeVendors, FakeVendorsOptions};
 
-use crate::world::{PLANNING, WORKFLOW};
+use crate::test_env::{IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
 
@@ -151,8 +151,8 @@ fn the_story_is_told_to_its_good_end_on_either_system() {
 fn a_ticket_that_comes_to_another_end_is_named_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     changed(dir.path(), |town| {
-        let script = Script::new().pass([Step::Loop]);
-        script.save(&town.scripts(), stories::DEMO_PLAIN).unwrap();
+        let script = Script::new().pass([ScriptStep::ExhaustTurns]);
+        script.save(&town.scripts_dir(), demo::DEMO_PLAIN).unwrap();
     });
     let told = demo(&["--data-dir", dir.path().to_str().unwrap()]);
     assert_eq!(told.status.code(), Some(1));
@@ -164,16 +164,19 @@ fn a_ticket_that_comes_to_another_end_is_named_with_the_reason() {
 }
 
 /// Founds the demo's town in a folder and changes it before anybody else comes.
-fn changed(dir: &Path, change: impl FnOnce(&Town)) {
+fn changed(dir: &Path, change: impl FnOnce(&FakeVendors)) {
     let workflows = [
-        (".github/workflows/agent-implement.yml", WORKFLOW),
-        (".github/workflows/agent-plan.yml", PLANNING),
+        (
+            ".github/workflows/agent-implement.yml",
+            IMPLEMENTATION_WORKFLOW,
+        ),
+        (".github/workflows/agent-plan.yml", PLANNING_WORKFLOW),
     ];
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let options = TownOptions::new(dir.join("town"), PROGRAM);
-        let town = Town::start(options).await.unwrap();
-        stories::demo(&town, Tracker::Linear, &workflows).unwrap();
+        let options = FakeVendorsOptions::new(dir.join("town"), PROGRAM);
+        let town = FakeVendors::start(options).await.unwrap();
+        demo::seed_demo(&town, Tracker::Linear, &workflows).unwrap();
         change(&town);
         town.stop().await;
     });

@@ -8,22 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::ids::JobId;
 use domain::job::{Job, JobKind};
-use domain::keys::run_token::{Audience, RunTokens};
 use domain::secret::Secret;
 use engine::clock::Clock;
-use fake_vendors::stories;
-use fake_vendors::{Town, TownOptions};
+use fake_vendors::demo;
+use fake_vendors::{FakeVendors, FakeVendorsOptions};
 use reqwest::Method;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
-use store::{FILE_NAME, jobs, steps};
+use store::{STORE_FILE, jobs, steps};
 
-use crate::api::{TOKEN_SECRET, job};
-use crate::needs::need;
-use crate::process::{Service, ask, client, command, run, said};
-use crate::world::opened;
+use crate::api_server::{TOKEN_SECRET, dispatched_job};
+use crate::process::{
+    ServiceProcess, client_builder, command, control_request, exit_and_output, run,
+};
+use crate::requirements::require;
+use crate::test_env::open_store;
 
 /// How long may anything take that must happen?
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +50,7 @@ impl Disk {
             .output();
         let is_mounted = mounted.is_ok_and(|output| output.status.success());
         let mounted = is_mounted.then(|| Self(path.to_owned()));
-        need(
+        require(
             "mount",
             "a disk of its own",
             mounted.ok_or("this user may not mount one"),
@@ -92,9 +94,9 @@ fn reports() -> [&'static str; 4] {
 
 /// A store with one run in it.
 async fn with_a_run(dir: &Path) -> Job {
-    let run = job("01JOB", JobKind::Implementation);
+    let run = dispatched_job("01JOB", JobKind::Implementation);
     let kept = run.clone();
-    let put = opened(dir)
+    let put = open_store(dir)
         .await
         .write(move |tx| jobs::put(tx, &kept))
         .await;
@@ -110,19 +112,19 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn of(run: &Job, service: &Service) -> Self {
-        let now = Clock::Machine.now();
+    fn of(run: &Job, service: &ServiceProcess) -> Self {
+        let now = Clock::System.now();
         let until = now + Duration::from_secs(3600);
-        let tokens = RunTokens::new(&Secret::new(TOKEN_SECRET));
+        let tokens = RunTokenIssuer::new(&Secret::new(TOKEN_SECRET));
         let token = tokens.issue(
             &run.id,
-            Audience::Progress,
+            TokenAudience::Progress,
             run.kind.run_phase(),
             now,
             until,
         );
         Self {
-            client: client().build().unwrap(),
+            client: client_builder().build().unwrap(),
             url: service.address.clone(),
             token: token.expose().to_owned(),
         }
@@ -156,7 +158,7 @@ impl Reporter {
 
 /// The steps of the run, by name.
 async fn stored(dir: &Path) -> Vec<String> {
-    let store = opened(dir).await;
+    let store = open_store(dir).await;
     let all = store
         .read(|tx| steps::of_job(tx, &JobId::from("01JOB")))
         .unwrap();
@@ -205,7 +207,7 @@ async fn a_disk_that_fills_up_refuses_writes_goes_on_reading_and_recovers() {
     };
     let data = disk.0.as_path();
     let run = with_a_run(data).await;
-    let service = Service::start(data, &reports());
+    let service = ServiceProcess::start(data, &reports());
     let reporter = Reporter::of(&run, &service);
     let ok = Some((200, String::new()));
     assert_eq!(reporter.report("ample", 10).await, ok);
@@ -217,7 +219,7 @@ async fn a_disk_that_fills_up_refuses_writes_goes_on_reading_and_recovers() {
     assert_eq!(status, 503);
     assert!(told.contains("nothing new is started"), "{told}");
     let path = data.to_str().unwrap();
-    let (_, told, _) = said(&run_on(&["doctor"], path));
+    let (_, told, _) = exit_and_output(&run_on(&["doctor"], path));
     assert!(told.contains("MiB are free"), "{told}");
 
     disk.leave(8 * MIB);
@@ -226,16 +228,16 @@ async fn a_disk_that_fills_up_refuses_writes_goes_on_reading_and_recovers() {
     let (status, told) = reporter.health().await;
     assert_eq!(status, 503);
     assert!(told.contains("nothing can be stored"), "{told}");
-    let (status, _) = ask(data, Method::GET, "/api/mappings", None).await;
+    let (status, _) = control_request(data, Method::GET, "/api/mappings", None).await;
     assert_eq!(status, 200);
     let mode = Some(json!({"mode": "ci"}));
-    let (status, _) = ask(data, Method::POST, "/api/runner-mode", mode).await;
+    let (status, _) = control_request(data, Method::POST, "/api/runner-mode", mode).await;
     assert_eq!(status, 503);
 
     // A restart in the middle of it is none the worse.
     assert_eq!(service.stop(), 0);
     disk.leave(0);
-    let service = Service::start(data, &reports());
+    let service = ServiceProcess::start(data, &reports());
     let reporter = Reporter::of(&run, &service);
     assert_eq!(reporter.report("none", 10).await.unwrap().0, 503);
     fs::remove_file(data.join("filler")).unwrap();
@@ -254,14 +256,14 @@ fn run_on(arguments: &[&str], dir: &str) -> std::process::Output {
 async fn a_commit_that_fails_ends_the_service_and_loses_nothing_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let run = with_a_run(dir.path()).await;
-    let service = Service::start(dir.path(), &reports());
+    let service = ServiceProcess::start(dir.path(), &reports());
     let reporter = Reporter::of(&run, &service);
-    let length = fs::metadata(dir.path().join(FILE_NAME)).unwrap().len();
+    let length = fs::metadata(dir.path().join(STORE_FILE)).unwrap().len();
     let limit = Rlimit {
         current: Some(length),
         maximum: Some(length),
     };
-    let pid = Pid::from_raw(i32::try_from(service.id()).unwrap());
+    let pid = Pid::from_raw(i32::try_from(service.pid()).unwrap());
     prlimit(pid, Resource::Fsize, limit).unwrap();
     let mut acknowledged = Vec::new();
     let unsure = loop {
@@ -276,7 +278,7 @@ async fn a_commit_that_fails_ends_the_service_and_loses_nothing_that_was_acknowl
         }
         assert!(acknowledged.len() < 1000, "it never failed");
     };
-    assert_eq!(service.ended(), DISK_FAILED);
+    assert_eq!(service.wait_for_exit(), DISK_FAILED);
     let mut found = stored(dir.path()).await;
     found.retain(|id| *id != unsure);
     assert_eq!(found, acknowledged);
@@ -284,7 +286,7 @@ async fn a_commit_that_fails_ends_the_service_and_loses_nothing_that_was_acknowl
     let log = fs::read_to_string(dir.path().join("logs").join(&log[0])).unwrap();
     assert!(log.contains("The store could not commit"), "{log}");
 
-    let service = Service::start(dir.path(), &reports());
+    let service = ServiceProcess::start(dir.path(), &reports());
     let reporter = Reporter::of(&run, &service);
     assert_eq!(reporter.report("zz", 20_000).await.unwrap().0, 200);
     assert_eq!(service.stop(), 0);
@@ -338,14 +340,14 @@ fn what_is_owed_when_the_disk_is_full_is_delivered_once_when_there_is_room() {
 /// The runs and pull requests of a demo's town, and how many comments each of its tickets has.
 fn left_by_a_demo(dir: &Path) -> (usize, usize, [usize; 4]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let options = TownOptions::new(dir.join("town"), env!("CARGO_BIN_EXE_agent-implement"));
-    let town = runtime.block_on(Town::start(options)).unwrap();
-    let repo = town.github().repo(stories::DEMO_OWNER, stories::DEMO_REPO);
+    let options = FakeVendorsOptions::new(dir.join("town"), env!("CARGO_BIN_EXE_agent-implement"));
+    let town = runtime.block_on(FakeVendors::start(options)).unwrap();
+    let repo = town.github().repo(demo::DEMO_OWNER, demo::DEMO_REPO);
     let keys = [
-        stories::DEMO_PLAIN,
-        stories::DEMO_BLOCKED,
-        stories::DEMO_LEAKY,
-        stories::DEMO_PLANNED,
+        demo::DEMO_PLAIN,
+        demo::DEMO_BLOCKED,
+        demo::DEMO_SECRET_LEAK,
+        demo::DEMO_PLANNED,
     ];
     let comments = keys.map(|key| town.linear().issue(key).comments().len());
     let left = (repo.runs().len(), repo.pulls().len(), comments);
@@ -360,7 +362,7 @@ async fn a_disk_that_cannot_be_written_is_said_in_a_sentence() {
         return;
     };
     drop(with_a_run(&disk.0).await);
-    drop(opened(&disk.0).await);
+    drop(open_store(&disk.0).await);
     stored(&disk.0).await;
     let began = Instant::now();
     // The thread that closes the store writes to the end.
@@ -380,7 +382,7 @@ async fn a_disk_that_cannot_be_written_is_said_in_a_sentence() {
     assert!(told.contains("mount the disk for writing"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
     disk.remount("rw");
-    assert_eq!(Service::start(&disk.0, &[]).stop(), 0);
+    assert_eq!(ServiceProcess::start(&disk.0, &[]).stop(), 0);
 
     // A first start without any room leaves nothing half made behind.
     let Some(full) = Disk::mounted_at(&dir.path().join("full"), 1) else {
@@ -405,7 +407,7 @@ async fn a_folder_that_may_not_be_written_is_a_matter_of_configuration() {
     let made = immutable("+i")
         .then_some(())
         .ok_or("this user may not make one");
-    if need("immutable", "an immutable folder", made).is_none() {
+    if require("immutable", "an immutable folder", made).is_none() {
         return;
     }
     let (code, told) = refused(&data);
@@ -413,7 +415,7 @@ async fn a_folder_that_may_not_be_written_is_a_matter_of_configuration() {
     assert_eq!(code, MISCONFIGURED, "{told}");
     assert!(told.contains("set DATA_DIR to a folder that is"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
-    assert_eq!(Service::start(&data, &[]).stop(), 0);
+    assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
 }
 
 #[tokio::test]
@@ -423,8 +425,8 @@ async fn a_damaged_store_is_refused_kept_and_replaced_by_a_backup() {
     let (path, backup) = (data.to_str().unwrap(), backup.to_str().unwrap());
     with_a_run(&data).await;
     assert_eq!(stored(&data).await, [""; 0]);
-    assert_eq!(said(&run_on(&["backup", backup], path)).0, 0);
-    let file = data.join(FILE_NAME);
+    assert_eq!(exit_and_output(&run_on(&["backup", backup], path)).0, 0);
+    let file = data.join(STORE_FILE);
     let whole = fs::read(&file).unwrap();
     let at = whole
         .windows(5)
@@ -453,9 +455,9 @@ async fn a_damaged_store_is_refused_kept_and_replaced_by_a_backup() {
         assert_eq!(told.lines().count(), 1, "{what}: {told}");
         assert_eq!(fs::read(&file).unwrap(), bytes, "{what}");
     }
-    let (_, told, _) = said(&run_on(&["doctor"], path));
+    let (_, told, _) = exit_and_output(&run_on(&["doctor"], path));
     assert!(told.contains("is damaged"), "{told}");
-    assert_eq!(said(&run_on(&["why", "ENG-1"], path)).0, DAMAGED);
+    assert_eq!(exit_and_output(&run_on(&["why", "ENG-1"], path)).0, DAMAGED);
 
     let foreign = redb_of_somebody_else();
     fs::write(&file, &foreign).unwrap();
@@ -465,14 +467,14 @@ async fn a_damaged_store_is_refused_kept_and_replaced_by_a_backup() {
     assert_eq!(fs::read(&file).unwrap(), foreign);
 
     fs::write(&file, &flipped).unwrap();
-    let (code, _, told) = said(&run_on(&["restore", backup, "--replace"], path));
+    let (code, _, told) = exit_and_output(&run_on(&["restore", backup, "--replace"], path));
     assert_eq!(code, 0, "{told}");
-    assert_eq!(Service::start(&data, &[]).stop(), 0);
+    assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
     let aside = names_in(&data)
         .into_iter()
         .find(|name| name.starts_with("agent-implement.redb."));
     assert_eq!(fs::read(data.join(aside.unwrap())).unwrap(), flipped);
-    let run = opened(&data)
+    let run = open_store(&data)
         .await
         .read(|tx| jobs::get(tx, &JobId::from("01JOB")));
     assert!(run.unwrap().is_some());
@@ -494,18 +496,18 @@ fn redb_of_somebody_else() -> Vec<u8> {
 async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (data, there) = (dir.path().join("data"), dir.path().join("there"));
-    let store = opened(&data).await;
+    let store = open_store(&data).await;
     let written = store.write(|tx| {
         (0..500).try_for_each(|number| {
             jobs::put(
                 tx,
-                &job(&format!("01JOB{number:08}"), JobKind::Implementation),
+                &dispatched_job(&format!("01JOB{number:08}"), JobKind::Implementation),
             )
         })
     });
     written.await.unwrap();
     drop(store);
-    drop(opened(&data).await);
+    drop(open_store(&data).await);
     let kept = dir.path().join("kept");
     fs::create_dir(&kept).unwrap();
     let backup = kept.join("backup");
@@ -517,7 +519,7 @@ async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
             "ulimit -f 100; exec \"$0\" \"$@\"",
             env!("CARGO_BIN_EXE_agent-implement"),
         ]);
-        said(&shell.args(arguments).output().unwrap())
+        exit_and_output(&shell.args(arguments).output().unwrap())
     };
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (from, to) = (path(&data), path(&backup));
@@ -532,13 +534,16 @@ async fn a_backup_and_a_restore_without_room_say_so_and_leave_nothing() {
     assert!(told.contains("File too large"), "{told}");
     assert_eq!(names_in(&kept), [""; 0]);
 
-    assert_eq!(said(&run(&["backup", &to, "--data-dir", &from])).0, 0);
+    assert_eq!(
+        exit_and_output(&run(&["backup", &to, "--data-dir", &from])).0,
+        0
+    );
     let (code, _, told) = short(&["restore", &to, "--data-dir", &path(&there)]);
     assert_ne!(code, 0);
     assert!(told.contains("File too large"), "{told}");
     assert_eq!(names_in(&there), [""; 0]);
     assert_eq!(
-        said(&run(&["restore", &to, "--data-dir", &path(&there)])).0,
+        exit_and_output(&run(&["restore", &to, "--data-dir", &path(&there)])).0,
         0
     );
 }

@@ -1,17 +1,17 @@
 //! Dispatches that the repository host refuses, and what the ticket says about them.
 
-use crate::world::{Engine, Making, World, mapping};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 
 /// A ticket that waits for its run, on an engine that is turned by hand.
-async fn flagged() -> World {
-    let world = World::made(Making {
+async fn flagged() -> TestEnv {
+    let world = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping()],
-        engine: Engine::by_hand(),
-        runs_by_hand: true,
-        ..Making::default()
+        engine: EngineMode::manual(),
+        fake_runs: true,
+        ..TestEnvOptions::default()
     })
     .await;
-    world.flag("ENG-1", "Add the feature");
+    world.create_labelled_issue("ENG-1", "Add the feature");
     world
 }
 
@@ -37,11 +37,11 @@ async fn a_refusal_names_the_remedy_of_its_cause() {
     ];
     for (status, said, remedy) in rows {
         let world = flagged().await;
-        world.repo().refuse_dispatches(status, said);
-        world.turn().await;
+        world.repo().reject_dispatches(status, said);
+        world.tick().await;
         let job = world.jobs("ENG-1").pop().unwrap();
         assert_eq!(job.state.status(), "failed", "{said}");
-        assert_eq!(job.refused_with, Some(status), "{said}");
+        assert_eq!(job.start_refusal_status, Some(status), "{said}");
         let comments = world.comments("ENG-1").join("\n");
         assert!(comments.contains(remedy), "{comments}");
         assert!(!comments.contains("Sync the workflows"), "{comments}");
@@ -55,9 +55,9 @@ async fn a_refusal_names_the_remedy_of_its_cause() {
 async fn a_long_description_is_cut_to_what_the_host_counts() {
     for filler in ["<", "\u{1}", "\u{2028}", "𝄞", "ä"] {
         let world = flagged().await;
-        let ticket = world.town.linear().issue("ENG-1");
+        let ticket = world.vendors.linear().issue("ENG-1");
         ticket.describe(&filler.repeat(40_000));
-        world.turn().await;
+        world.tick().await;
         let job = world.jobs("ENG-1").pop().unwrap();
         assert!(job.is_active(), "{filler:?}: {:?}", job.state);
         assert_eq!(world.repo().runs().len(), 1, "{filler:?}");

@@ -1,6 +1,6 @@
 //! What is planted wrong is found, named, and mended in one line.
 
-mod setups;
+mod setup_findings;
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -12,14 +12,16 @@ use serde_json::{Value, json};
 use store::{Store, StoreError, mappings};
 use warp::Filter;
 
-use crate::backup::with_a_secret;
-use crate::process::{Service, run, said};
-use crate::world::{Asleep, COMMENT_TRIGGER, Making, World, app_key, mapping, mapping_with};
+use crate::backup::create_store_with_secret;
+use crate::process::{ServiceProcess, exit_and_output, run};
+use crate::test_env::{
+    COMMENT_TRIGGER_WORKFLOW, StoppedEnv, TestEnv, TestEnvOptions, app_key, mapping, mapping_with,
+};
 
 /// Nobody listens there.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-fn of_jira(team: &str, jql: &str) -> Mapping {
+fn jira_mapping(team: &str, jql: &str) -> Mapping {
     mapping_with(&json!({
         "teamKey": team, "ticketingProvider": "B",
         "ticketingConfig": {"kind": "B", "jql": jql, "repoFieldValue": "shop"},
@@ -27,44 +29,47 @@ fn of_jira(team: &str, jql: &str) -> Mapping {
 }
 
 /// A town, and the folder of a service that is stopped.
-async fn town(mappings: Vec<Mapping>) -> Asleep {
-    let making = Making {
+async fn stopped_env(mappings: Vec<Mapping>) -> StoppedEnv {
+    let making = TestEnvOptions {
         mappings,
-        ..Making::default()
+        ..TestEnvOptions::default()
     };
-    World::made(making).await.asleep().await
+    TestEnv::with_options(making).await.stop_service().await
 }
 
-fn changed(without: &'static [&'static str], flags: &[(&'static str, &str)]) -> Making {
-    Making {
-        without,
-        flags: flags
+fn options_with(
+    without: &'static [&'static str],
+    flags: &[(&'static str, &str)],
+) -> TestEnvOptions {
+    TestEnvOptions {
+        omitted_flags: without,
+        extra_flags: flags
             .iter()
             .map(|(flag, value)| (*flag, (*value).to_owned()))
             .collect(),
-        ..Making::default()
+        ..TestEnvOptions::default()
     }
 }
 
-struct Checkup {
+struct DoctorRun {
     code: i32,
     findings: Vec<Value>,
 }
 
-impl Checkup {
+impl DoctorRun {
     /// Runs the command as the service of this folder would be started.
-    async fn of(asleep: &Asleep, making: &Making, more: &[&str]) -> Self {
+    async fn run_doctor(asleep: &StoppedEnv, making: &TestEnvOptions, more: &[&str]) -> Self {
         let mut line = vec!["doctor".to_owned(), "--json".to_owned()];
         line.extend(asleep.command_line(NOWHERE, making));
         line.extend(more.iter().map(|part| (*part).to_owned()));
         let done = tokio::task::spawn_blocking(move || {
-            said(&run(&line.iter().map(String::as_str).collect::<Vec<_>>()))
+            exit_and_output(&run(&line.iter().map(String::as_str).collect::<Vec<_>>()))
         });
         let (code, told, wrong) = done.await.unwrap();
         let key = app_key();
         let secrets = [
             "canary",
-            asleep.town.jira().token(),
+            asleep.vendors.jira().api_token(),
             &key[40..80],
             "lin_wrong_key",
         ];
@@ -79,7 +84,7 @@ impl Checkup {
         Self { code, findings }
     }
 
-    fn of_level(&self, level: &str) -> Vec<&Value> {
+    fn findings_at(&self, level: &str) -> Vec<&Value> {
         self.findings
             .iter()
             .filter(|one| one["level"] == level)
@@ -87,9 +92,9 @@ impl Checkup {
     }
 
     /// Whether this was found, said why it matters and how it is mended.
-    fn names(&self, level: &str, check: &str, what: &str, remedy: &str) {
+    fn assert_finding(&self, level: &str, check: &str, what: &str, remedy: &str) {
         let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
-        let hit = self.of_level(level).into_iter().find(|one| {
+        let hit = self.findings_at(level).into_iter().find(|one| {
             one["check"] == check
                 && text(one, "what").contains(what)
                 && text(one, "remedy").contains(remedy)
@@ -102,44 +107,47 @@ impl Checkup {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_right_is_called_so_and_what_the_town_has_wrong_is_named() {
-    let asleep = town(vec![mapping(), of_jira("OPS", "project = OPS")]).await;
-    let trigger = (".github/workflows/comment-trigger.yml", COMMENT_TRIGGER);
-    let repo = asleep.town.github().repo("acme", "shop");
+    let asleep = stopped_env(vec![mapping(), jira_mapping("OPS", "project = OPS")]).await;
+    let trigger = (
+        ".github/workflows/comment-trigger.yml",
+        COMMENT_TRIGGER_WORKFLOW,
+    );
+    let repo = asleep.vendors.github().repo("acme", "shop");
     repo.commit("main", &[trigger], "Let comments start runs")
         .unwrap();
     let repos = asleep
-        .town
+        .vendors
         .jira()
-        .select_field("Agent-Implement Repo", &["shop"]);
+        .ensure_select_field("Agent-Implement Repo", &["shop"]);
     assert!(!repos.is_empty());
-    let right = Checkup::of(&asleep, &changed(&[], &[]), &["--port", "0"]).await;
+    let right = DoctorRun::run_doctor(&asleep, &options_with(&[], &[]), &["--port", "0"]).await;
     assert_eq!(
-        (right.code, right.of_level("error").len()),
+        (right.code, right.findings_at("error").len()),
         (0, 0),
         "{:#?}",
         right.findings
     );
 
-    let town = &asleep.town;
-    town.github().withhold("workflows");
+    let town = &asleep.vendors;
+    town.github().deny_permission("workflows");
     town.jira()
-        .drop_option("Agent-Implement Status", "PR Ready");
-    repo.remove(
+        .remove_option("Agent-Implement Status", "PR Ready");
+    repo.remove_files(
         "main",
         &[".github/workflows/agent-implement.yml"],
         "Clean up",
     )
     .unwrap();
-    let store = opened(&asleep).await;
+    let store = open_data_store(&asleep).await;
     let elsewhere = mapping_with(&json!({"teamKey": "NOPE", "owner": "nobody", "repo": "nothing"}));
-    let odd = of_jira("ODD", "project = = OPS");
+    let odd = jira_mapping("ODD", "project = = OPS");
     let more = store.write(move |tx| {
         mappings::put(tx, &elsewhere)?;
         mappings::put(tx, &odd)
     });
     more.await.unwrap();
     drop(store);
-    let found = Checkup::of(&asleep, &changed(&[], &[]), &["--port", "0"]).await;
+    let found = DoctorRun::run_doctor(&asleep, &options_with(&[], &[]), &["--port", "0"]).await;
     assert_eq!(found.code, 1);
     let rows = [
         (
@@ -166,25 +174,25 @@ async fn what_is_right_is_called_so_and_what_the_town_has_wrong_is_named() {
         ),
     ];
     for (check, what, remedy) in rows {
-        found.names("error", check, what, remedy);
+        found.assert_finding("error", check, what, remedy);
     }
-    found.names(
+    found.assert_finding(
         "warning",
         "webhook",
         "SCM_WEBHOOK_SECRET",
         "/api/repo-host/webhook",
     );
-    found.names(
+    found.assert_finding(
         "warning",
         "runner-callback",
         "the service is stopped",
         "Start the service",
     );
-    asleep.town.stop_and_kill_runs().await;
+    asleep.vendors.stop_and_kill_runs().await;
 }
 
-async fn opened(asleep: &Asleep) -> Store {
-    let line = asleep.command_line(NOWHERE, &Making::default());
+async fn open_data_store(asleep: &StoppedEnv) -> Store {
+    let line = asleep.command_line(NOWHERE, &TestEnvOptions::default());
     let dir = line.last().unwrap();
     loop {
         match Store::open(dir.as_ref()) {
@@ -196,9 +204,9 @@ async fn opened(asleep: &Asleep) -> Store {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_configuration_has_wrong_is_named() {
-    let asleep = town(vec![mapping()]).await;
+    let asleep = stopped_env(vec![mapping()]).await;
     let data = asleep
-        .command_line(NOWHERE, &Making::default())
+        .command_line(NOWHERE, &TestEnvOptions::default())
         .pop()
         .unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -220,7 +228,7 @@ async fn what_the_configuration_has_wrong_is_named() {
         ("--port", &port),
     ];
     let without = &["--linear-api-key", "--notify-webhook-url"];
-    let found = Checkup::of(&asleep, &changed(without, &flags), &[]).await;
+    let found = DoctorRun::run_doctor(&asleep, &options_with(without, &flags), &[]).await;
     assert_eq!(found.code, 1);
     for (check, what, remedy) in [
         ("ticketing-a", "401", "LINEAR_API_KEY"),
@@ -234,26 +242,26 @@ async fn what_the_configuration_has_wrong_is_named() {
         ("port", "cannot be listened on", "Set PORT"),
         ("secrets-key", "can be read by others", "chmod 600"),
     ] {
-        found.names("error", check, what, remedy);
+        found.assert_finding("error", check, what, remedy);
     }
 
     let flags = [
         ("--vm-sessions-token", "canary-wrong"),
-        ("--vm-sessions-app", asleep.town.machines().app()),
-        ("--vm-api-url", &asleep.town.machines_url()),
+        ("--vm-sessions-app", asleep.vendors.fly().app()),
+        ("--vm-api-url", &asleep.vendors.fly_url()),
         ("--docker-host", "unix:///nowhere/engine.sock"),
         ("--runner-mode", "local"),
         ("--port", "0"),
     ];
-    let found = Checkup::of(&asleep, &changed(&[], &flags), &[]).await;
+    let found = DoctorRun::run_doctor(&asleep, &options_with(&[], &flags), &[]).await;
     for (check, what, remedy) in [
         ("vm-sessions", "", "VM_SESSIONS_TOKEN"),
         ("local-containers", "", "DOCKER_HOST"),
         ("model-key", "no model key", "ANTHROPIC_API_KEY"),
     ] {
-        found.names("error", check, what, remedy);
+        found.assert_finding("error", check, what, remedy);
     }
-    asleep.town.stop_and_kill_runs().await;
+    asleep.vendors.stop_and_kill_runs().await;
 }
 
 /// Somebody whose clock stands still.
@@ -268,7 +276,7 @@ async fn yesterday() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_clock_values_and_keys_are_looked_at() {
-    let asleep = town(vec![mapping()]).await;
+    let asleep = stopped_env(vec![mapping()]).await;
     let late = yesterday().await;
     let elsewhere = [
         ("--github-api-url", "https://github.invalid"),
@@ -276,38 +284,39 @@ async fn addresses_clock_values_and_keys_are_looked_at() {
         ("--port", "0"),
     ];
     let without = &["--github-api-url", "--linear-api-url"];
-    let found = Checkup::of(&asleep, &changed(without, &elsewhere), &[]).await;
-    found.names("error", "clock", "seconds from that of", "timedatectl");
-    found.names(
+    let found = DoctorRun::run_doctor(&asleep, &options_with(without, &elsewhere), &[]).await;
+    found.assert_finding("error", "clock", "seconds from that of", "timedatectl");
+    found.assert_finding(
         "error",
         "callback-address",
         "leads to the machine that asks",
         "RUNNER_CALLBACK_BASE_URL",
     );
-    found.names("error", "repo-host", "", "GITHUB_API_URL");
+    found.assert_finding("error", "repo-host", "", "GITHUB_API_URL");
 
     let wrong = [("--poll-interval-ms", "5"), ("--trusted-proxies", "me")];
-    let found = Checkup::of(&asleep, &changed(&["--poll-interval-ms"], &wrong), &[]).await;
-    let mut problems = found.of_level("error");
+    let found =
+        DoctorRun::run_doctor(&asleep, &options_with(&["--poll-interval-ms"], &wrong), &[]).await;
+    let mut problems = found.findings_at("error");
     problems.retain(|one| one["check"] == "configuration");
     assert_eq!((found.code, problems.len()), (1, 2));
-    found.names("error", "configuration", "POLL_INTERVAL_MS", "serve --help");
-    found.names("error", "configuration", "TRUSTED_PROXIES", "serve --help");
+    found.assert_finding("error", "configuration", "POLL_INTERVAL_MS", "serve --help");
+    found.assert_finding("error", "configuration", "TRUSTED_PROXIES", "serve --help");
 
     let data = asleep
-        .command_line(NOWHERE, &Making::default())
+        .command_line(NOWHERE, &TestEnvOptions::default())
         .pop()
         .unwrap();
-    with_a_secret(Path::new(&data)).await;
+    create_store_with_secret(Path::new(&data)).await;
     fs::remove_file(format!("{data}/secrets.key")).unwrap();
-    let found = Checkup::of(&asleep, &changed(&[], &[]), &["--port", "0"]).await;
-    found.names(
+    let found = DoctorRun::run_doctor(&asleep, &options_with(&[], &[]), &["--port", "0"]).await;
+    found.assert_finding(
         "error",
         "stored-secrets",
         "no key opens the 1",
         "secrets.key",
     );
-    asleep.town.stop_and_kill_runs().await;
+    asleep.vendors.stop_and_kill_runs().await;
 }
 
 #[test]
@@ -323,7 +332,7 @@ fn a_folder_that_cannot_be_written_is_named() {
         "--data-dir",
         below.to_str().unwrap(),
     ]);
-    let (code, told, _) = said(&output);
+    let (code, told, _) = exit_and_output(&output);
     assert_eq!(code, 1);
     assert!(
         told.contains("error    data-folder") && told.contains("mend: Give it to"),
@@ -334,22 +343,22 @@ fn a_folder_that_cannot_be_written_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_running_service_is_asked_for_its_projects() {
-    let asleep = town(vec![mapping()]).await;
-    let mut line = asleep.command_line(NOWHERE, &Making::default());
+    let asleep = stopped_env(vec![mapping()]).await;
+    let mut line = asleep.command_line(NOWHERE, &TestEnvOptions::default());
     let data = line.pop().unwrap();
     line.pop();
     let flags: Vec<&str> = line.iter().map(String::as_str).collect();
-    let service = tokio::task::block_in_place(|| Service::start(data.as_ref(), &flags));
-    let here = changed(
+    let service = tokio::task::block_in_place(|| ServiceProcess::start(data.as_ref(), &flags));
+    let here = options_with(
         &["--runner-callback-base-url"],
         &[("--runner-callback-base-url", &service.address)],
     );
-    let found = Checkup::of(&asleep, &here, &[]).await;
+    let found = DoctorRun::run_doctor(&asleep, &here, &[]).await;
     let says = |check: &str, what: &str| {
         let is_it =
             |one: &&Value| one["check"] == check && one["what"].as_str().unwrap().contains(what);
         assert!(
-            found.of_level("ok").iter().any(is_it),
+            found.findings_at("ok").iter().any(is_it),
             "{check}: {:#?}",
             found.findings
         );
@@ -359,5 +368,5 @@ async fn the_running_service_is_asked_for_its_projects() {
     says("project-tickets", "can be read");
     says("runner-callback", "This service answers at");
     service.stop();
-    asleep.town.stop_and_kill_runs().await;
+    asleep.vendors.stop_and_kill_runs().await;
 }

@@ -7,13 +7,13 @@
 //! its turn is left out, so that any part of a life is a life, and a failing one shrinks.
 
 mod compare;
-mod ends;
 mod event;
-mod people;
+mod job_end;
+mod poll_limited;
 mod reference;
 mod runs;
-mod step;
-mod system;
+mod system_under_test;
+mod users_and_operator;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +24,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::{Builder, Runtime};
 
-use event::{Event, life};
-use system::System;
+use event::{ModelEvent, event_sequence};
+use system_under_test::SystemUnderTest;
 
 /// Events of one life: enough to be parked, released and parked again.
 const LIFE: usize = 150;
@@ -45,17 +45,17 @@ struct Figures {
 }
 
 impl Figures {
-    fn add(&mut self, system: &System) {
+    fn add(&mut self, system: &SystemUnderTest) {
         self.lives += 1;
-        for (name, count) in &system.model.reached {
+        for (name, count) in &system.model.milestones {
             *self.reached.entry(name.clone()).or_default() += count;
         }
-        for (reason, count) in &system.told {
+        for (reason, count) in &system.reasons_seen {
             *self.told.entry(reason.clone()).or_default() += count;
         }
     }
 
-    fn count(&mut self, event: &Event, applied: bool, took: Duration) {
+    fn count(&mut self, event: &ModelEvent, applied: bool, took: Duration) {
         let (done, left_out, spent) = self.events.entry(event.name()).or_default();
         *if applied { done } else { left_out } += 1;
         *spent += took;
@@ -86,10 +86,10 @@ impl fmt::Display for Failure {
     }
 }
 
-async fn live(events: &[Event], figures: &Mutex<Figures>) -> Result<(), Failure> {
-    let mut system = System::start().await;
+async fn live(events: &[ModelEvent], figures: &Mutex<Figures>) -> Result<(), Failure> {
+    let mut system = SystemUnderTest::start().await;
     let mut lived = Ok(());
-    for (step, event) in events.iter().chain([&Event::Settle]).enumerate() {
+    for (step, event) in events.iter().chain([&ModelEvent::Settle]).enumerate() {
         let began = Instant::now();
         match system.step(event).await {
             Ok(applied) => figures
@@ -113,13 +113,16 @@ fn life_of(seed: u64, runtime: &Runtime, figures: &Mutex<Figures>) {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let events = life(LIFE).new_tree(&mut runner).unwrap().current();
+    let events = event_sequence(LIFE)
+        .new_tree(&mut runner)
+        .unwrap()
+        .current();
     let Err(failure) = runtime.block_on(live(&events, figures)) else {
         return;
     };
     eprintln!("MODEL_SEED={seed} {failure}\nlooking for a shorter one");
     let unseen = Mutex::default();
-    let fails = |events: &[Event]| runtime.block_on(live(events, &unseen)).err();
+    let fails = |events: &[ModelEvent]| runtime.block_on(live(events, &unseen)).err();
     let (events, failure) = shortest(events, failure, fails);
     panic!("MODEL_SEED={seed} {failure}\n{events:?}");
 }
@@ -127,10 +130,10 @@ fn life_of(seed: u64, runtime: &Runtime, figures: &Mutex<Figures>) {
 /// Leaves out what the failure does not need: what came after it, then ever smaller parts. A trial takes
 /// as long as a life, so parts are tried before single events; proptest's lists go one by one.
 fn shortest(
-    mut events: Vec<Event>,
+    mut events: Vec<ModelEvent>,
     mut failure: Failure,
-    fails: impl Fn(&[Event]) -> Option<Failure>,
-) -> (Vec<Event>, Failure) {
+    fails: impl Fn(&[ModelEvent]) -> Option<Failure>,
+) -> (Vec<ModelEvent>, Failure) {
     let began = Instant::now();
     events.truncate(failure.step + 1);
     let mut part = events.len().div_ceil(2);

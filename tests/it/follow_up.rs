@@ -6,72 +6,72 @@ mod timing;
 
 use std::time::{Duration, SystemTime};
 
-use domain::feedback::{FindingState, PullId};
+use domain::feedback::{PullRequestId, ReviewFindingState};
 use domain::ids::JobId;
-use domain::job::{Job, JobKind, JobState, PullRef};
-use domain::report::{Outcome, ResultReport, RunPhase};
-use domain::transition::Event;
-use engine::commit::{self, Policy};
-use engine::heal;
-use fake_vendors::scripted_agent::{Script, Step};
-use fake_vendors::{Fault, HookDial, Vendor};
+use domain::job::{Job, JobKind, JobState, PullRequestRef};
+use domain::report::{ResultReport, RunOutcome, RunPhase};
+use domain::transition::JobEvent;
+use engine::job_events::{self, BreakerPolicy};
+use engine::reconcile;
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeService, InjectedFault, WebhookFaults};
 use serde_json::{Value, json};
-use store::{dedup, findings, jobs};
+use store::{dedup, jobs, pull_feedback};
 
-use crate::gap_fill::{TRIGGER_SECRET, ask, pause};
-use crate::webhooks::{SECRET, meta};
-use crate::world::{Engine, Making, World, mapping};
+use crate::gap_fill::{TRIGGER_SECRET, send_trigger, set_paused};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
+use crate::webhooks::{WEBHOOK_SECRET, meta_block};
 
 const BOT: &str = "agent-implement[bot]";
 
 /// Longer than it must be quiet before a follow-up.
-const QUIET: Duration = Duration::from_secs(31);
+const QUIET_PERIOD: Duration = Duration::from_secs(31);
 
-pub fn making() -> Making {
-    Making {
-        flags: vec![
-            ("--scm-webhook-secret", SECRET.to_owned()),
+pub fn options() -> TestEnvOptions {
+    TestEnvOptions {
+        extra_flags: vec![
+            ("--scm-webhook-secret", WEBHOOK_SECRET.to_owned()),
             ("--gap-fill-trigger-secret", TRIGGER_SECRET.to_owned()),
         ],
-        engine: Engine::by_hand(),
-        ..Making::default()
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     }
 }
 
 /// A world turned by hand in which runs are dispatched and never begin, with webhooks.
-pub async fn still_world() -> World {
-    let world = World::made(making()).await;
+pub async fn env_with_pending_runs() -> TestEnv {
+    let world = TestEnv::with_options(options()).await;
     let slow = Duration::from_secs(6_000);
-    world.town.github().set_start_delay(slow);
+    world.vendors.github().set_start_delay(slow);
     people(&world);
     hook(&world);
     world
 }
 
-fn people(world: &World) {
+fn people(world: &TestEnv) {
     let repo = world.repo();
-    repo.collaborator("mia", "maintain")
-        .collaborator("guest", "triage");
+    repo.set_collaborator_role("mia", "maintain")
+        .set_collaborator_role("guest", "triage");
 }
 
-fn hook(world: &World) {
+fn hook(world: &TestEnv) {
     let url = format!("{}/api/repo-host/webhook", world.address);
-    world.repo().hook(&url, SECRET);
+    world.repo().set_webhook(&url, WEBHOOK_SECRET);
 }
 
 /// An open pull request of a ticket, as a run left it.
-pub async fn opened(world: &World, key: &str) -> u64 {
-    let ticket = || world.town.linear().issue(key);
+pub async fn open_pull(world: &TestEnv, key: &str) -> u64 {
+    let ticket = || world.vendors.linear().issue(key);
     ticket().title("Add the feature").describe("Please.");
-    let mut job = crate::api::job(&format!("01A{key}"), JobKind::Implementation);
+    let mut job = crate::api_server::dispatched_job(&format!("01A{key}"), JobKind::Implementation);
     job.issue.id = ticket().snapshot().unwrap().id.as_str().into();
     job.issue.key = key.into();
     job.branch = format!("agent-implement/{}", key.to_lowercase());
     let repo = world.repo();
     repo.commit(&job.branch, &[("a.txt", "a\n")], "A").unwrap();
-    let body = meta(job.issue.id.as_str(), job.id.as_str());
+    let body = meta_block(job.issue.id.as_str(), job.id.as_str());
     let number = repo.open_pull(&job.branch, BOT, &format!("{key}: Add the feature"), &body);
-    job.pull = PullRef::from_url(&repo.pull_url(number));
+    job.pull = PullRequestRef::from_url(&repo.pull_url(number));
     job.state = JobState::Completed;
     job.reserved_at = world.app.now();
     job.finished_at = Some(world.app.now());
@@ -81,11 +81,13 @@ pub async fn opened(world: &World, key: &str) -> u64 {
 }
 
 /// Waits until every webhook is answered. A moment passes, so that what follows is later than it.
-async fn told(world: &World) {
+async fn told(world: &TestEnv) {
     world
-        .until("the host has told", || world.town.github().has_delivered())
+        .wait_until("the host has told", || {
+            world.vendors.github().is_webhook_queue_empty()
+        })
         .await;
-    world.wait(Duration::from_secs(1));
+    world.advance_clock(Duration::from_secs(1));
 }
 
 /// The host tells times in seconds, so what is to be seen as later must wait for the next one.
@@ -104,52 +106,59 @@ async fn next_second() {
 }
 
 /// Lets it be quiet, and looks.
-async fn quiet(world: &World) {
+async fn quiet(world: &TestEnv) {
     told(world).await;
-    world.wait(QUIET);
-    world.turn().await;
+    world.advance_clock(QUIET_PERIOD);
+    world.tick().await;
 }
 
 /// The runs that a ticket's pull request got beside the first.
-pub fn more(world: &World, key: &str) -> Vec<Job> {
+pub fn follow_up_jobs(world: &TestEnv, key: &str) -> Vec<Job> {
     let mut jobs = world.jobs(key);
     jobs.retain(|job| job.kind.phase().is_none());
     jobs
 }
 
-fn states(world: &World, number: u64) -> Vec<FindingState> {
-    let pull = PullId {
-        repo: mapping().target(),
+fn states(world: &TestEnv, number: u64) -> Vec<ReviewFindingState> {
+    let pull = PullRequestId {
+        repo: mapping().target_repo(),
         number,
     };
-    let rows = world.app.store.read(|tx| findings::of_pull(tx, &pull));
+    let rows = world
+        .app
+        .store
+        .read(|tx| pull_feedback::findings_of_pull(tx, &pull));
     rows.unwrap()
         .into_iter()
         .map(|(_, one)| one.state)
         .collect()
 }
 
-pub async fn end(world: &World, id: &JobId, event: Event) {
-    let (id, policy, now) = (id.clone(), Policy::of(&world.app.config), world.app.now());
+pub async fn apply_event(world: &TestEnv, id: &JobId, event: JobEvent) {
+    let (id, policy, now) = (
+        id.clone(),
+        BreakerPolicy::from_config(&world.app.config),
+        world.app.now(),
+    );
     let happen = world
         .app
         .store
-        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
+        .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));
     happen.await.unwrap();
-    engine::deliver::drain(&world.app).await.unwrap();
+    engine::outbox_worker::drain(&world.app).await.unwrap();
 }
 
-pub fn reported(outcome: Outcome) -> Event {
+pub fn result_reported(outcome: RunOutcome) -> JobEvent {
     let reason = "Nothing to commit: no file changes in the working tree";
-    Event::ResultReported {
+    JobEvent::ResultReported {
         report: ResultReport {
             phase: RunPhase::GapAnalysis,
             outcome,
             pr_url: None,
             comments: vec![],
-            failure_reason: (outcome == Outcome::Failure).then(|| reason.to_owned()),
+            failure_reason: (outcome == RunOutcome::Failure).then(|| reason.to_owned()),
             failure_code: None,
-            last_words: None,
+            last_agent_message: None,
             retry_at: None,
             unresolved: vec![],
             usage: None,
@@ -160,7 +169,7 @@ pub fn reported(outcome: Outcome) -> Event {
 }
 
 /// What we said on a pull request.
-fn our_comments(world: &World, number: u64) -> Vec<String> {
+fn our_comments(world: &TestEnv, number: u64) -> Vec<String> {
     let comments = world.repo().comments(number).into_iter();
     let ours = comments.filter(|comment| comment.author == BOT);
     ours.map(|comment| comment.body).collect()
@@ -168,65 +177,76 @@ fn our_comments(world: &World, number: u64) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses_does() {
-    let world = World::made(making()).await;
+    let world = TestEnv::with_options(options()).await;
     people(&world);
-    world.script(
+    world.set_agent_script(
         "ENG-1",
         Script::new()
-            .pass([Step::write("a.txt", "a\n"), Step::say("I wrote a.")])
-            .pass_when(
+            .pass([
+                ScriptStep::write("a.txt", "a\n"),
+                ScriptStep::message("I wrote a."),
+            ])
+            .pass_if_prompt_contains(
                 "Handle the empty list",
-                [Step::write("a.txt", "A\n"), Step::say("Handled.")],
+                [
+                    ScriptStep::write("a.txt", "A\n"),
+                    ScriptStep::message("Handled."),
+                ],
             ),
     );
-    world.flag("ENG-1", "Add the feature");
+    world.create_labelled_issue("ENG-1", "Add the feature");
     let job_ended = |count: usize| {
         let jobs = world.jobs("ENG-1");
         jobs.len() == count && !jobs[count - 1].is_active()
     };
     world
-        .turned_until("the pull request is open", || job_ended(1))
+        .tick_until("the pull request is open", || job_ended(1))
         .await;
-    world.turn().await;
+    world.tick().await;
     let repo = world.repo();
     let number = repo.pulls()[0].number;
     hook(&world);
-    world.town.github().set_hook_dial(HookDial {
-        twice: 1.0,
-        shuffled: true,
-        ..HookDial::default()
+    world.vendors.github().set_webhook_faults(WebhookFaults {
+        duplicate_rate: 1.0,
+        reorder: true,
+        ..WebhookFaults::default()
     });
 
-    repo.review(number, "stranger", "CHANGES_REQUESTED", "Rewrite it all.");
-    repo.review(number, "guest", "CHANGES_REQUESTED", "Rewrite half of it.");
-    repo.review(number, "mia", "COMMENTED", "Nice, and not blocking.");
-    repo.remark(number, "mia", "a.txt", 1, "nit: a capital letter");
-    repo.remark(number, "mia", "a.txt", 1, "LGTM");
-    let settled = repo.remark(number, "mia", "a.txt", 1, "This is settled.");
-    repo.resolve(settled);
-    repo.comment(number, BOT, "- [ ] our own words");
-    repo.comment(number, "helper[bot]", "🔴 an App that nobody named");
+    repo.add_review(number, "stranger", "CHANGES_REQUESTED", "Rewrite it all.");
+    repo.add_review(number, "guest", "CHANGES_REQUESTED", "Rewrite half of it.");
+    repo.add_review(number, "mia", "COMMENTED", "Nice, and not blocking.");
+    repo.add_review_comment(number, "mia", "a.txt", 1, "nit: a capital letter");
+    repo.add_review_comment(number, "mia", "a.txt", 1, "LGTM");
+    let settled = repo.add_review_comment(number, "mia", "a.txt", 1, "This is settled.");
+    repo.resolve_thread(settled);
+    repo.add_comment(number, BOT, "- [ ] our own words");
+    repo.add_comment(number, "helper[bot]", "🔴 an App that nobody named");
     quiet(&world).await;
-    world.turn().await;
-    let sent = world.town.github().delivered();
+    world.tick().await;
+    let sent = world.vendors.github().webhook_deliveries();
     assert!(
         sent.len() >= 18 && sent.iter().all(|one| one.status == Some(200)),
         "{sent:?}"
     );
-    assert_eq!(more(&world, "ENG-1"), [], "{:?}", states(&world, number));
+    assert_eq!(
+        follow_up_jobs(&world, "ENG-1"),
+        [],
+        "{:?}",
+        states(&world, number)
+    );
 
-    repo.review(number, "mia", "CHANGES_REQUESTED", "Handle the empty list.");
+    repo.add_review(number, "mia", "CHANGES_REQUESTED", "Handle the empty list.");
     told(&world).await;
-    world.wait(Duration::from_secs(25));
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1"), [], "it is not quiet yet");
-    world.wait(Duration::from_secs(5));
+    world.advance_clock(Duration::from_secs(25));
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1"), [], "it is not quiet yet");
+    world.advance_clock(Duration::from_secs(5));
     world
-        .turned_until("the follow-up has ended", || job_ended(2))
+        .tick_until("the follow-up has ended", || job_ended(2))
         .await;
-    world.turn().await;
+    world.tick().await;
 
-    let job = more(&world, "ENG-1").remove(0);
+    let job = follow_up_jobs(&world, "ENG-1").remove(0);
     let runs = repo.runs();
     let log = repo.run_log(runs[1].id);
     assert_eq!(
@@ -243,7 +263,7 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     let pulls = repo.pulls();
     assert_eq!(pulls.len(), 1, "no second pull request");
     assert_eq!(repo.commits(&pulls[0].head).len(), 3);
-    let written = repo.file_at(&pulls[0].head, "a.txt");
+    let written = repo.read_file(&pulls[0].head, "a.txt");
     assert_eq!(
         written.as_deref(),
         Some("A\n"),
@@ -251,28 +271,29 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     );
 
     // It was dealt with; the same words again ask for nothing.
-    repo.review(
+    repo.add_review(
         number,
         "mia",
         "CHANGES_REQUESTED",
         "Handle the  empty list.",
     );
     quiet(&world).await;
-    assert_eq!(more(&world, "ENG-1").len(), 1);
-    let settled = FindingState::Resolved {
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
+    let settled = ReviewFindingState::Resolved {
         job: job.id.clone(),
     };
     let states = states(&world, number);
     assert!(states.contains(&settled), "{states:?}");
-    let is_over = |state: &FindingState| *state == settled || *state == FindingState::Withdrawn;
+    let is_over =
+        |state: &ReviewFindingState| *state == settled || *state == ReviewFindingState::Withdrawn;
     assert!(states.iter().all(is_over), "{states:?}");
 
-    let before = format!("{:?}", world.town.linear().issue("ENG-1").snapshot());
-    repo.merge(number).unwrap();
+    let before = format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot());
+    repo.merge_pull(number).unwrap();
     told(&world).await;
-    world.turn().await;
+    world.tick().await;
     assert!(world.app.store.read(dedup::all).unwrap().is_empty());
-    let shown = world.admin("/api/pulls").await;
+    let shown = world.admin_get("/api/pulls").await;
     let pull = &shown["pulls"][0];
     assert_eq!(
         (&pull["state"], &pull["iterations"]),
@@ -280,37 +301,37 @@ async fn a_maintainers_word_becomes_a_commit_on_the_same_branch_and_nobody_elses
     );
     assert_eq!(
         before,
-        format!("{:?}", world.town.linear().issue("ENG-1").snapshot())
+        format!("{:?}", world.vendors.linear().issue("ENG-1").snapshot())
     );
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn feedback_waits_for_its_turn_and_is_never_lost() {
-    let world = still_world().await;
-    let number = opened(&world, "ENG-1").await;
+    let world = env_with_pending_runs().await;
+    let number = open_pull(&world, "ENG-1").await;
     let repo = world.repo();
 
     // Paused, unmapped, or nobody can be asked: it waits.
-    repo.comment(number, "mia", "- [ ] one");
-    pause(&world, "ENG", true).await;
+    repo.add_comment(number, "mia", "- [ ] one");
+    set_paused(&world, "ENG", true).await;
     quiet(&world).await;
-    assert_eq!(more(&world, "ENG-1"), []);
-    pause(&world, "ENG", false).await;
-    let github = world.town.faults(Vendor::GitHub);
+    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
+    set_paused(&world, "ENG", false).await;
+    let github = world.vendors.faults(FakeService::GitHub);
     for _ in 0..8 {
-        github.next_on("/permission", Fault::Status(500));
+        github.inject_on_match("/permission", InjectedFault::ErrorStatus(500));
     }
     quiet(&world).await;
     assert_eq!(
         states(&world, number),
-        [FindingState::New],
+        [ReviewFindingState::New],
         "it is asked again"
     );
     github.clear();
-    repo.comment(number, "mia", "- [ ] two");
+    repo.add_comment(number, "mia", "- [ ] two");
     quiet(&world).await;
-    let first = more(&world, "ENG-1");
+    let first = follow_up_jobs(&world, "ENG-1");
     assert_eq!(first.len(), 1, "one for both");
     let findings = repo.runs()[0].inputs["findings"]
         .as_str()
@@ -319,12 +340,12 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
     assert!(findings.contains("- [ ] one") && findings.contains("2. By mia:\n- [ ] two"));
 
     // One at a time: what is said meanwhile waits, and so does a command.
-    repo.remark(number, "mia", "a.txt", 1, "three");
-    repo.comment(number, "mia", "/agent-implement four");
+    repo.add_review_comment(number, "mia", "a.txt", 1, "three");
+    repo.add_comment(number, "mia", "/agent-implement four");
     quiet(&world).await;
-    assert_eq!(more(&world, "ENG-1").len(), 1);
-    end(&world, &first[0].id, reported(Outcome::Success)).await;
-    let resolved = FindingState::Resolved {
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
+    apply_event(&world, &first[0].id, result_reported(RunOutcome::Success)).await;
+    let resolved = ReviewFindingState::Resolved {
         job: first[0].id.clone(),
     };
     assert_eq!(
@@ -334,8 +355,8 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
             .count(),
         2
     );
-    world.turn().await;
-    let second = more(&world, "ENG-1").pop().unwrap();
+    world.tick().await;
+    let second = follow_up_jobs(&world, "ENG-1").pop().unwrap();
     assert_eq!(
         second.kind,
         JobKind::GapFill,
@@ -343,13 +364,13 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
     );
     assert_eq!(repo.runs()[1].inputs["instruction"], "four");
     quiet(&world).await;
-    assert_eq!(more(&world, "ENG-1").len(), 2);
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
 
     // An operator's stop is told.
-    end(
+    apply_event(
         &world,
         &second.id,
-        Event::Destroyed {
+        JobEvent::Cancelled {
             by: "an operator".into(),
         },
     )
@@ -359,8 +380,8 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
         said.len() == 1 && said[0].starts_with("Gap fill failed: stopped by an operator"),
         "{said:?}"
     );
-    world.turn().await;
-    let third = more(&world, "ENG-1").pop().unwrap();
+    world.tick().await;
+    let third = follow_up_jobs(&world, "ENG-1").pop().unwrap();
     assert_eq!(third.kind, JobKind::FollowUp);
     let findings = repo.runs()[2].inputs["findings"].clone();
     assert_eq!(findings, "1. By mia, at a.txt:1:\nthree");
@@ -369,15 +390,20 @@ async fn feedback_waits_for_its_turn_and_is_never_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
-    let world = still_world().await;
-    let number = opened(&world, "ENG-1").await;
+    let world = env_with_pending_runs().await;
+    let number = open_pull(&world, "ENG-1").await;
     let repo = world.repo();
-    repo.comment(number, "mia", "- [ ] never works");
+    repo.add_comment(number, "mia", "- [ ] never works");
     quiet(&world).await;
     for tries in 1..=4 {
-        let jobs = more(&world, "ENG-1");
+        let jobs = follow_up_jobs(&world, "ENG-1");
         assert_eq!(jobs.len(), tries);
-        end(&world, &jobs[tries - 1].id, reported(Outcome::Failure)).await;
+        apply_event(
+            &world,
+            &jobs[tries - 1].id,
+            result_reported(RunOutcome::Failure),
+        )
+        .await;
         let failures = our_comments(&world, number);
         let failed = "Follow-up failed: Nothing to commit: no file changes in the working tree";
         let failures = failures
@@ -385,14 +411,14 @@ async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
             .filter(|said| said.starts_with(failed))
             .count();
         assert_eq!(failures, tries, "each is told once");
-        world.wait(Duration::from_secs(9 * 60));
-        world.turn().await;
-        assert_eq!(more(&world, "ENG-1").len(), tries, "not at once");
-        world.wait(Duration::from_secs(61));
-        world.turn().await;
+        world.advance_clock(Duration::from_secs(9 * 60));
+        world.tick().await;
+        assert_eq!(follow_up_jobs(&world, "ENG-1").len(), tries, "not at once");
+        world.advance_clock(Duration::from_secs(61));
+        world.tick().await;
     }
-    assert_eq!(more(&world, "ENG-1").len(), 4);
-    assert_eq!(states(&world, number), [FindingState::GivenUp]);
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 4);
+    assert_eq!(states(&world, number), [ReviewFindingState::Abandoned]);
     let said = our_comments(&world, number);
     assert_eq!(
         said.iter()
@@ -403,51 +429,51 @@ async fn a_failed_follow_up_is_told_and_tried_again_within_the_budget() {
     );
 
     // More waits until the day is over, and people are told so once.
-    repo.comment(number, "mia", "- [ ] another");
+    repo.add_comment(number, "mia", "- [ ] another");
     quiet(&world).await;
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1").len(), 4);
-    let pauses = |world: &World| {
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 4);
+    let pauses = |world: &TestEnv| {
         let said = our_comments(world, number);
         said.iter()
             .filter(|said| said.contains("4 automatic follow-ups of a day"))
             .count()
     };
     assert_eq!(pauses(&world), 1);
-    repo.comment(number, "mia", "/agent-implement");
+    repo.add_comment(number, "mia", "/agent-implement");
     told(&world).await;
-    world.turn().await;
-    let asked = more(&world, "ENG-1").pop().unwrap();
+    world.tick().await;
+    let asked = follow_up_jobs(&world, "ENG-1").pop().unwrap();
     assert_eq!(
         asked.kind,
         JobKind::GapFill,
         "what people ask for counts against nothing"
     );
-    end(&world, &asked.id, reported(Outcome::Success)).await;
-    world.wait(Duration::from_secs(24 * 60 * 60));
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1").len(), 6);
+    apply_event(&world, &asked.id, result_reported(RunOutcome::Success)).await;
+    world.advance_clock(Duration::from_secs(24 * 60 * 60));
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 6);
     assert_eq!(pauses(&world), 1);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comment_is_one_run_whoever_tells_of_it() {
-    let world = still_world().await;
-    let number = opened(&world, "ENG-1").await;
+    let world = env_with_pending_runs().await;
+    let number = open_pull(&world, "ENG-1").await;
     let repo = world.repo();
     let trigger = async |instruction: &str| {
         let body = json!({"issueKey": "ENG-1", "prNumber": number, "instruction": instruction});
         let done = std::sync::atomic::AtomicBool::new(false);
         let (told, ()) = tokio::join!(
             async {
-                let told = ask(&world, body).await;
+                let told = send_trigger(&world, body).await;
                 done.store(true, std::sync::atomic::Ordering::SeqCst);
                 told
             },
             async {
                 while !done.load(std::sync::atomic::Ordering::SeqCst) {
-                    world.turn().await;
+                    world.tick().await;
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
@@ -456,56 +482,62 @@ async fn a_comment_is_one_run_whoever_tells_of_it() {
     };
 
     // A stranger's command is none.
-    repo.comment(number, "guest", "/agent-implement mine it");
+    repo.add_comment(number, "guest", "/agent-implement mine it");
     told(&world).await;
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1"), []);
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
 
     // The webhook first.
-    repo.comment(number, "mia", "/agent-implement say it\nlouder");
+    repo.add_comment(number, "mia", "/agent-implement say it\nlouder");
     told(&world).await;
-    world.turn().await;
-    let first = more(&world, "ENG-1").remove(0);
+    world.tick().await;
+    let first = follow_up_jobs(&world, "ENG-1").remove(0);
     let same = trigger("say it\nlouder").await;
     assert_eq!((same.status, &same.body["jobId"]), (200, &json!(first.id)));
     // A second comment of the same words is a second run, in its turn, whoever tells of it first.
-    repo.comment(number, "mia", "/agent-implement say it louder");
+    repo.add_comment(number, "mia", "/agent-implement say it louder");
     told(&world).await;
     let waits = trigger("say it louder").await;
     assert_eq!(
         waits.body,
         json!({"ok": true, "dispatched": false, "queued": true})
     );
-    assert_eq!(more(&world, "ENG-1").len(), 1);
-    end(&world, &first.id, reported(Outcome::Success)).await;
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1").len(), 2);
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
+    apply_event(&world, &first.id, result_reported(RunOutcome::Success)).await;
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
 
     // The workflow first.
-    world.wait(Duration::from_secs(1));
-    end(
+    world.advance_clock(Duration::from_secs(1));
+    apply_event(
         &world,
-        &more(&world, "ENG-1")[1].id,
-        reported(Outcome::Success),
+        &follow_up_jobs(&world, "ENG-1")[1].id,
+        result_reported(RunOutcome::Success),
     )
     .await;
     let third = trigger("and softer").await;
     assert_eq!(third.status, 200, "{third:?}");
-    repo.comment(number, "mia", "/agent-implement and softer");
+    repo.add_comment(number, "mia", "/agent-implement and softer");
     told(&world).await;
-    let answer = world.town.github().delivered().pop().unwrap().answer;
+    let answer = world
+        .vendors
+        .github()
+        .webhook_deliveries()
+        .pop()
+        .unwrap()
+        .response_body;
     assert_eq!(
         serde_json::from_str::<Value>(&answer).unwrap()["reason"],
         "known"
     );
-    end(
+    apply_event(
         &world,
-        &more(&world, "ENG-1")[2].id,
-        reported(Outcome::Failure),
+        &follow_up_jobs(&world, "ENG-1")[2].id,
+        result_reported(RunOutcome::Failure),
     )
     .await;
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1").len(), 3);
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 3);
     let said = our_comments(&world, number);
     assert!(
         said.len() == 1 && said[0].starts_with("Gap fill failed: Nothing to commit"),
@@ -516,37 +548,40 @@ async fn a_comment_is_one_run_whoever_tells_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_webhook_told_is_found_by_looking() {
-    let world = still_world().await;
-    let (number, merged) = (opened(&world, "ENG-1").await, opened(&world, "ENG-2").await);
+    let world = env_with_pending_runs().await;
+    let (number, merged) = (
+        open_pull(&world, "ENG-1").await,
+        open_pull(&world, "ENG-2").await,
+    );
     let repo = world.repo();
-    world.town.github().set_hook_dial(HookDial {
-        lost: 1.0,
-        ..HookDial::default()
+    world.vendors.github().set_webhook_faults(WebhookFaults {
+        loss_rate: 1.0,
+        ..WebhookFaults::default()
     });
     let file = ".agent-implement/config.yml";
     let named = "reviewCheckNames: [CodeRabbit@coderabbitai]\n";
     repo.commit("main", &[(file, named)], "Name a reviewer")
         .unwrap();
-    repo.remark(number, "mia", "a.txt", 1, "This leaks.");
-    let settled = repo.remark(number, "mia", "a.txt", 1, "This is settled.");
-    repo.resolve(settled);
-    repo.review(
+    repo.add_review_comment(number, "mia", "a.txt", 1, "This leaks.");
+    let settled = repo.add_review_comment(number, "mia", "a.txt", 1, "This is settled.");
+    repo.resolve_thread(settled);
+    repo.add_review(
         number,
         "coderabbitai[bot]",
         "CHANGES_REQUESTED",
         "It races.",
     );
-    let gone = repo.review(number, "mia", "CHANGES_REQUESTED", "Rewrite it.");
-    repo.dismiss(gone);
-    repo.comment(number, BOT, "- [ ] our own words");
+    let gone = repo.add_review(number, "mia", "CHANGES_REQUESTED", "Rewrite it.");
+    repo.dismiss_review(gone);
+    repo.add_comment(number, BOT, "- [ ] our own words");
     quiet(&world).await;
-    assert_eq!(world.town.github().delivered().len(), 0);
-    assert_eq!(more(&world, "ENG-1"), []);
+    assert_eq!(world.vendors.github().webhook_deliveries().len(), 0);
+    assert_eq!(follow_up_jobs(&world, "ENG-1"), []);
 
-    heal::once(&world.app).await.unwrap();
-    repo.merge(merged).unwrap();
-    heal::once(&world.app).await.unwrap();
-    let shown = world.admin("/api/pulls").await;
+    reconcile::run_once(&world.app).await.unwrap();
+    repo.merge_pull(merged).unwrap();
+    reconcile::run_once(&world.app).await.unwrap();
+    let shown = world.admin_get("/api/pulls").await;
     assert_eq!(
         (&shown["healing"]["sweeps"], &shown["healing"]["found"]),
         (&json!(2), &json!(3))
@@ -564,9 +599,9 @@ async fn what_no_webhook_told_is_found_by_looking() {
     );
 
     // While nothing changes, nothing is read but a list that has not changed.
-    let before = world.town.requests().len();
-    heal::once(&world.app).await.unwrap();
-    let asked = world.town.requests().all().split_off(before);
+    let before = world.vendors.requests().len();
+    reconcile::run_once(&world.app).await.unwrap();
+    let asked = world.vendors.requests().all().split_off(before);
     let asked: Vec<_> = asked.iter().map(|one| one.status.unwrap()).collect();
     assert_eq!(asked, [304], "one list that has not changed");
 
@@ -582,30 +617,33 @@ async fn what_no_webhook_told_is_found_by_looking() {
     assert!(!findings.contains("Rewrite") && !findings.contains("settled"));
 
     // A command that nobody told of is started, once.
-    end(
+    apply_event(
         &world,
-        &more(&world, "ENG-1")[0].id,
-        reported(Outcome::Success),
+        &follow_up_jobs(&world, "ENG-1")[0].id,
+        result_reported(RunOutcome::Success),
     )
     .await;
     next_second().await;
-    repo.comment(number, "mia", "/agent-implement once");
+    repo.add_comment(number, "mia", "/agent-implement once");
     for _ in 0..3 {
-        heal::once(&world.app).await.unwrap();
-        world.turn().await;
-        for job in more(&world, "ENG-1").iter().filter(|job| job.is_active()) {
-            end(&world, &job.id, reported(Outcome::Success)).await;
+        reconcile::run_once(&world.app).await.unwrap();
+        world.tick().await;
+        for job in follow_up_jobs(&world, "ENG-1")
+            .iter()
+            .filter(|job| job.is_active())
+        {
+            apply_event(&world, &job.id, result_reported(RunOutcome::Success)).await;
         }
     }
-    assert_eq!(more(&world, "ENG-1").len(), 2);
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
 
     // Nothing is done on a pull request that is closed, and it is done when it is open again.
     next_second().await;
-    repo.remark(number, "mia", "a.txt", 2, "And this leaks.");
-    heal::once(&world.app).await.unwrap();
-    repo.close(number);
+    repo.add_review_comment(number, "mia", "a.txt", 2, "And this leaks.");
+    reconcile::run_once(&world.app).await.unwrap();
+    repo.close_pull(number);
     quiet(&world).await;
-    assert_eq!(more(&world, "ENG-1").len(), 2);
-    assert!(states(&world, number).contains(&FindingState::Withdrawn));
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 2);
+    assert!(states(&world, number).contains(&ReviewFindingState::Withdrawn));
     world.stop().await;
 }

@@ -3,9 +3,9 @@
 
 use domain::job::JobState;
 use domain::report::FailureCode;
-use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 
-use crate::world::World;
+use crate::test_env::TestEnv;
 
 /// A token of a published format. It does not stand in this file, so that nobody takes it for one.
 fn token() -> String {
@@ -85,14 +85,16 @@ fn rows() -> Vec<Row> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_category_blocks_the_push_and_the_ticket_names_every_file() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     for (key, files, _) in rows() {
-        let steps = files.iter().map(|(path, text)| Step::write(path, text));
-        world.script(key, Script::new().pass(steps));
-        world.flag(key, "Add the feature");
+        let steps = files
+            .iter()
+            .map(|(path, text)| ScriptStep::write(path, text));
+        world.set_agent_script(key, Script::new().pass(steps));
+        world.create_labelled_issue(key, "Add the feature");
     }
     for (key, _, lines) in rows() {
-        let job = world.ended(key).await;
+        let job = world.wait_for_job_end(key).await;
         let JobState::Failed { code, .. } = &job.state else {
             panic!("{key}: {:?}", job.state);
         };
@@ -107,62 +109,62 @@ async fn each_category_blocks_the_push_and_the_ticket_names_every_file() {
     }
     assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
     assert!(world.repo().pulls().is_empty());
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_base_branch_permits_files_and_never_a_private_key() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let permitted = "guard:\n  allow:\n    - \"fixtures/**\"\n";
     let files = [(".agent-implement/config.yml", permitted)];
     world.repo().commit("main", &files, "Permit").unwrap();
     let samples = [
-        Step::write("fixtures/sample.env", "KEY=1\n"),
-        Step::write("fixtures/token.txt", &token()),
+        ScriptStep::write("fixtures/sample.env", "KEY=1\n"),
+        ScriptStep::write("fixtures/token.txt", &token()),
     ];
-    world.script("ENG-1", Script::new().pass(samples));
+    world.set_agent_script("ENG-1", Script::new().pass(samples));
     let own_list = "guard:\n  allow: [\"**\"]\n";
     let greedy = [
-        Step::write(".agent-implement/config.yml", own_list),
-        Step::write("src/token.txt", &token()),
-        Step::write("fixtures/key.txt", &private_key()),
+        ScriptStep::write(".agent-implement/config.yml", own_list),
+        ScriptStep::write("src/token.txt", &token()),
+        ScriptStep::write("fixtures/key.txt", &private_key()),
     ];
-    world.script("ENG-2", Script::new().pass(greedy));
-    world.flag("ENG-1", "Add samples");
-    world.flag("ENG-2", "Permit everything");
+    world.set_agent_script("ENG-2", Script::new().pass(greedy));
+    world.create_labelled_issue("ENG-1", "Add samples");
+    world.create_labelled_issue("ENG-2", "Permit everything");
 
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
-    let text = world.repo().file_at(&job.branch, "fixtures/token.txt");
+    let text = world.repo().read_file(&job.branch, "fixtures/token.txt");
     assert_eq!(text, Some(token()));
-    world.ended("ENG-2").await;
+    world.wait_for_job_end("ENG-2").await;
     let comments = world.comments("ENG-2");
     let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
                     - fixtures/key.txt: private keys and certificates (private key)\n\
                     - src/token.txt: tokens and auth files (GitHub token)";
     assert!(comments[0].ends_with(expected), "{comments:?}");
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_agent_committed_and_took_back_never_arrives() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm";
     let steps = [
-        Step::write("src/token.txt", &token()),
-        Step::run(&format!("{commit} first")),
-        Step::delete("src/token.txt"),
-        Step::write("feature.txt", "done\n"),
-        Step::run(&format!("{commit} second")),
-        Step::write(
+        ScriptStep::write("src/token.txt", &token()),
+        ScriptStep::run(&format!("{commit} first")),
+        ScriptStep::delete("src/token.txt"),
+        ScriptStep::write("feature.txt", "done\n"),
+        ScriptStep::run(&format!("{commit} second")),
+        ScriptStep::write(
             "src/settings.ts",
             "const apiKey = \"q7Zk9LmTbX2wVr8NpYc5HdJf\";\n",
         ),
-        Step::write(".gitlab-ci.yml", "stages: []\n"),
+        ScriptStep::write(".gitlab-ci.yml", "stages: []\n"),
     ];
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed);
 
     let repo = world.repo();
@@ -170,7 +172,7 @@ async fn what_the_agent_committed_and_took_back_never_arrives() {
     assert_eq!(ours, 1, "the agent's own commits stay where they are");
     let objects = std::process::Command::new("git")
         .args(["cat-file", "--batch-all-objects", "--batch"])
-        .current_dir(world.town.dir().join("git/acme/shop.git"))
+        .current_dir(world.vendors.dir().join("git/acme/shop.git"))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&objects.stdout).into_owned();
@@ -183,22 +185,22 @@ async fn what_the_agent_committed_and_took_back_never_arrives() {
     ] {
         assert!(body.contains(named), "{named} in {body}");
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_as_a_name_or_as_the_target_of_a_link_blocks_the_push() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let token = token();
     let steps = [
-        Step::write(&format!("docs/{token}.md"), "fine\n"),
-        Step::write(&format!("{token}/deep/fine.txt"), "fine\n"),
-        Step::symlink("link", &format!("docs/{token}")),
-        Step::write("feature.txt", "done\n"),
+        ScriptStep::write(&format!("docs/{token}.md"), "fine\n"),
+        ScriptStep::write(&format!("{token}/deep/fine.txt"), "fine\n"),
+        ScriptStep::symlink("link", &format!("docs/{token}")),
+        ScriptStep::write("feature.txt", "done\n"),
     ];
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state.status(), "failed");
     assert_eq!(world.repo().branches(), ["main"], "nothing was pushed");
     let what = "tokens and auth files (GitHub token)";
@@ -207,36 +209,36 @@ async fn a_token_as_a_name_or_as_the_target_of_a_link_blocks_the_push() {
          - docs/[redacted]: {what}\n- [redacted]/deep/fine.txt: {what}\n- link: {what}"
     );
     assert_eq!(world.comments("ENG-1"), [expected]);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_only_renamed_is_not_new() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let old = format!("const t = '{}';\n", token());
     let files = [("config/old.ts", old.as_str()), ("sample.txt", "KEY=1\n")];
     world.repo().commit("main", &files, "Seed").unwrap();
     let renames = "mkdir lib && mv config/old.ts lib/new.ts && mv sample.txt .env";
-    world.script("ENG-1", Script::new().pass([Step::run(renames)]));
+    world.set_agent_script("ENG-1", Script::new().pass([ScriptStep::run(renames)]));
     let changed =
         "mv config/old.ts new.ts && echo more >>new.ts && mv sample.txt .env && echo B=2 >>.env";
-    world.script("ENG-2", Script::new().pass([Step::run(changed)]));
-    world.flag("ENG-1", "Move files");
-    world.flag("ENG-2", "Move and change files");
+    world.set_agent_script("ENG-2", Script::new().pass([ScriptStep::run(changed)]));
+    world.create_labelled_issue("ENG-1", "Move files");
+    world.create_labelled_issue("ENG-2", "Move and change files");
 
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(
         job.state,
         JobState::Completed,
         "{:?}",
         world.comments("ENG-1")
     );
-    assert_eq!(world.repo().file_at(&job.branch, "lib/new.ts"), Some(old));
-    world.ended("ENG-2").await;
+    assert_eq!(world.repo().read_file(&job.branch, "lib/new.ts"), Some(old));
+    world.wait_for_job_end("ENG-2").await;
     let comments = world.comments("ENG-2");
     let expected = "Push blocked: 2 sensitive file(s) would be committed:\n\
                     - .env: environment and config files (file name)\n\
                     - new.ts: tokens and auth files (GitHub token)";
     assert!(comments[0].ends_with(expected), "{comments:?}");
-    world.end().await;
+    world.finish().await;
 }

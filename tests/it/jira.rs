@@ -1,29 +1,29 @@
 //! Tickets on Jira: the same road, with a select field for a marker and rich text for comments.
 
 use domain::job::JobState;
-use domain::mapping::{Mapping, Ticketing};
+use domain::mapping::{Mapping, TicketingConfig};
 use domain::report::FailureCode;
-use fake_vendors::scripted_agent::{Script, Step};
-use fake_vendors::{Dial, Fault, FieldChange, JiraTicket, Vendor};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeService, FaultRates, FieldHistoryEntry, InjectedFault, JiraTicket};
 use reqwest::Method;
 use serde_json::json;
 use store::jobs;
 
-use crate::api::{Answer, Server};
-use crate::world::{World, mapping, planning_mapping};
+use crate::api_server::{ApiResponse, ApiServer};
+use crate::test_env::{TestEnv, mapping, planning_mapping};
 
 const STATUS: &str = "Agent-Implement Status";
 
 /// Tickets of project `OPS` for one value of the repo field.
-pub fn for_repo(team: &str, value: &str) -> Mapping {
-    with_query(team, "project = OPS", value)
+pub fn mapping_for_repo(team: &str, value: &str) -> Mapping {
+    mapping_with_query(team, "project = OPS", value)
 }
 
 /// The tickets that a query clause finds, for one value of the repo field.
-pub fn with_query(team: &str, jql: &str, value: &str) -> Mapping {
+pub fn mapping_with_query(team: &str, jql: &str, value: &str) -> Mapping {
     Mapping {
         team_key: team.into(),
-        ticketing: Ticketing::B {
+        ticketing: TicketingConfig::Jira {
             jql: jql.to_owned(),
             repo_field_value: value.to_owned(),
             status_field_override: None,
@@ -33,32 +33,32 @@ pub fn with_query(team: &str, jql: &str, value: &str) -> Mapping {
     }
 }
 
-async fn world() -> World {
-    World::mapped([for_repo("OPS", "shop")]).await
+async fn world() -> TestEnv {
+    TestEnv::with_mappings([mapping_for_repo("OPS", "shop")]).await
 }
 
-pub fn file(world: &World, key: &str, title: &str) -> JiraTicket {
-    let ticket = world.town.jira().issue(key).title(title);
+pub fn create_ticket(world: &TestEnv, key: &str, title: &str) -> JiraTicket {
+    let ticket = world.vendors.jira().issue(key).title(title);
     ticket.describe("Please.").repo("shop")
 }
 
 /// An agent that changes nothing.
 fn idle() -> Script {
-    Script::new().pass([Step::say("There is nothing to do.")])
+    Script::new().pass([ScriptStep::message("There is nothing to do.")])
 }
 
 /// What the status field showed, one after the other.
 fn stages(ticket: &JiraTicket, field: &str) -> Vec<String> {
     let history = ticket.snapshot().unwrap().history.into_iter();
-    let of_field = history.filter(|change: &FieldChange| change.field == field);
+    let of_field = history.filter(|change: &FieldHistoryEntry| change.field == field);
     of_field.filter_map(|change| change.value).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_ticket_becomes_a_pull_request() {
     let world = world().await;
-    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
-    let job = world.ended("OPS-1").await;
+    let ticket = create_ticket(&world, "OPS-1", "Add the feature").status("Ready");
+    let job = world.wait_for_job_end("OPS-1").await;
     assert_eq!(job.state, JobState::Completed);
     assert_eq!(job.team.as_str(), "OPS");
     let pulls = world.repo().pulls();
@@ -80,50 +80,50 @@ async fn a_ready_ticket_becomes_a_pull_request() {
     assert_eq!(comments.len(), 1);
     assert_eq!(
         job.issue.url,
-        format!("{}/browse/OPS-1", world.town.jira_url())
+        format!("{}/browse/OPS-1", world.vendors.jira_url())
     );
-    world.polled().await;
+    world.wait_for_polls().await;
     assert_eq!(
         world.jobs("OPS-1").len(),
         1,
         "an open pull request is final"
     );
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_blocked_done_or_for_nobody_waits() {
     let world = world().await;
-    file(&world, "OPS-1", "First");
-    let blocked = file(&world, "OPS-2", "Second").blocked_by("OPS-1");
+    create_ticket(&world, "OPS-1", "First");
+    let blocked = create_ticket(&world, "OPS-2", "Second").blocked_by("OPS-1");
     blocked.status("Ready");
-    file(&world, "OPS-3", "Done already")
+    create_ticket(&world, "OPS-3", "Done already")
         .complete()
         .status("Ready");
     world
-        .town
+        .vendors
         .jira()
         .issue("OPS-4")
         .title("Elsewhere")
         .repo("web")
         .status("Ready");
-    file(&world, "OTHER-1", "Another project").status("Ready");
-    world.polled().await;
-    let why = world.admin("/api/why/OPS-2").await;
+    create_ticket(&world, "OTHER-1", "Another project").status("Ready");
+    world.wait_for_polls().await;
+    let why = world.admin_get("/api/why/OPS-2").await;
     assert_eq!(why["decision"]["message"], "Blocked by OPS-1, still open.");
     for key in ["OPS-2", "OPS-3", "OPS-4", "OTHER-1"] {
         assert!(world.jobs(key).is_empty(), "{key}");
     }
-    world.town.jira().issue("OPS-1").complete();
-    world.ended("OPS-2").await;
-    world.end().await;
+    world.vendors.jira().issue("OPS-1").complete();
+    world.wait_for_job_end("OPS-2").await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mappings_share_a_query_and_each_takes_its_own() {
     let fields = |mapping: Mapping| {
         let mut mapping = mapping;
-        if let Ticketing::B {
+        if let TicketingConfig::Jira {
             status_field_override,
             repo_field_override,
             ..
@@ -135,21 +135,21 @@ async fn mappings_share_a_query_and_each_takes_its_own() {
         mapping
     };
     let clause = "project = OPS OR project = WEB";
-    let broken = with_query("BROKEN", "project = GONE", "shop");
-    let world = World::mapped([
+    let broken = mapping_with_query("BROKEN", "project = GONE", "shop");
+    let world = TestEnv::with_mappings([
         broken,
-        fields(with_query("ROBOT", clause, "Shop front")),
-        with_query("SHOP", clause, "shop"),
-        with_query("WEB", clause, "web"),
+        fields(mapping_with_query("ROBOT", clause, "Shop front")),
+        mapping_with_query("SHOP", clause, "shop"),
+        mapping_with_query("WEB", clause, "web"),
     ])
     .await;
-    let jira = world.town.jira();
+    let jira = world.vendors.jira();
     // The robots' field knows no planning; a query that names it would be refused.
-    jira.select_field(
+    jira.ensure_select_field(
         "Robot Stage",
         &["Ready", "Implementing", "PR Ready", "Implementation Failed"],
     );
-    file(&world, "OPS-1", "One").status("Ready");
+    create_ticket(&world, "OPS-1", "One").status("Ready");
     jira.issue("WEB-1").title("Two").repo("web").status("Ready");
     let robot = jira
         .issue("OPS-2")
@@ -157,7 +157,11 @@ async fn mappings_share_a_query_and_each_takes_its_own() {
         .field("Component", "Shop front");
     let robot = robot.field("Robot Stage", "Ready");
     for (key, team) in [("OPS-1", "SHOP"), ("WEB-1", "WEB"), ("OPS-2", "ROBOT")] {
-        assert_eq!(world.ended(key).await.team.as_str(), team, "{key}");
+        assert_eq!(
+            world.wait_for_job_end(key).await.team.as_str(),
+            team,
+            "{key}"
+        );
     }
     assert_eq!(
         stages(&robot, "Robot Stage"),
@@ -166,56 +170,56 @@ async fn mappings_share_a_query_and_each_takes_its_own() {
     assert!(stages(&robot, STATUS).is_empty());
 
     // The broken query keeps no other from being answered, and its mapping is shown as stale.
-    world.town.requests().clear();
-    world.polled().await;
-    let shown = world.admin("/api/issues").await;
+    world.vendors.requests().clear();
+    world.wait_for_polls().await;
+    let shown = world.admin_get("/api/issues").await;
     assert_eq!(shown["stale"], json!(["BROKEN"]), "{shown}");
-    let requests = world.town.requests().of(Vendor::Jira);
+    let requests = world.vendors.requests().for_service(FakeService::Jira);
     let shared = requests.iter().filter(|request| {
         let body = request.body["jql"].as_str().unwrap_or_default();
         body.contains("WEB") && body.contains("Plan Approved") && request.status == Some(200)
     });
-    let polls = world.app.pulse.polls();
+    let polls = world.app.heartbeats.polls();
     assert!(
         shared.count() <= 3,
         "one search for both mappings a poll, after {polls} polls"
     );
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_posted_as_rich_text_and_read_back_as_people_left_it() {
     let planning = Mapping {
-        ticketing: for_repo("OPS", "shop").ticketing,
+        ticketing: mapping_for_repo("OPS", "shop").ticketing,
         team_key: "OPS".into(),
         ..planning_mapping()
     };
-    let world = World::with(planning).await;
+    let world = TestEnv::with_mapping(planning).await;
     let plan = "## Steps\n\n1. Write `feature.txt`\n2. Test it";
     let planned = [
-        Step::write("ai-output/comments/01-steps.md", plan),
-        Step::say("Planned."),
+        ScriptStep::write("ai-output/comments/01-steps.md", plan),
+        ScriptStep::message("Planned."),
     ];
     let written = [
-        Step::write("feature.txt", "done\n"),
-        Step::say("I wrote the feature."),
+        ScriptStep::write("feature.txt", "done\n"),
+        ScriptStep::message("I wrote the feature."),
     ];
     // Only a prompt that holds the plan, and the issue beside, makes the file.
     let script = Script::new()
-        .pass_when("You are planning", planned)
-        .pass_when("1. Write `feature.txt`", written);
-    world.script("OPS-1", script);
-    file(&world, "OPS-2", "The large thing");
-    file(&world, "OPS-3", "The other half").child_of("OPS-2");
-    let ticket = file(&world, "OPS-1", "Add the feature").child_of("OPS-2");
+        .pass_if_prompt_contains("You are planning", planned)
+        .pass_if_prompt_contains("1. Write `feature.txt`", written);
+    world.set_agent_script("OPS-1", script);
+    create_ticket(&world, "OPS-2", "The large thing");
+    create_ticket(&world, "OPS-3", "The other half").child_of("OPS-2");
+    let ticket = create_ticket(&world, "OPS-1", "Add the feature").child_of("OPS-2");
     ticket.clone().status("Ready");
     world
-        .until("two runs have ended", || {
+        .wait_until("two runs have ended", || {
             let jobs = world.jobs("OPS-1");
             jobs.len() == 2 && jobs.iter().all(|job| !job.is_active())
         })
         .await;
-    world.settled().await;
+    world.wait_for_empty_outbox().await;
     for job in world.jobs("OPS-1") {
         assert_eq!(job.state, JobState::Completed);
     }
@@ -236,53 +240,53 @@ async fn a_plan_is_posted_as_rich_text_and_read_back_as_people_left_it() {
     for run in world.repo().runs() {
         assert_eq!(run.inputs["siblings"], "OPS-3: The other half (To Do)");
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comment_whose_answer_is_lost_is_not_doubled() {
     let world = world().await;
-    let faults = world.town.faults(Vendor::Jira);
-    faults.next_on("/comment", Fault::DropAfter);
-    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
-    world.ended("OPS-1").await;
-    assert_eq!(faults.struck().len(), 1);
+    let faults = world.vendors.faults(FakeService::Jira);
+    faults.inject_on_match("/comment", InjectedFault::DropResponse);
+    let ticket = create_ticket(&world, "OPS-1", "Add the feature").status("Ready");
+    world.wait_for_job_end("OPS-1").await;
+    assert_eq!(faults.injected().len(), 1);
     assert_eq!(ticket.comments().len(), 1, "{:?}", ticket.comments());
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_lags_starts_nothing_twice() {
     let world = world().await;
-    world.town.jira().let_index_lag();
-    world.script("OPS-1", idle());
-    let ticket = file(&world, "OPS-1", "Do nothing").status("Ready");
-    world.ended("OPS-1").await;
-    world.polled().await;
-    world.polled().await;
+    world.vendors.jira().enable_index_lag();
+    world.set_agent_script("OPS-1", idle());
+    let ticket = create_ticket(&world, "OPS-1", "Do nothing").status("Ready");
+    world.wait_for_job_end("OPS-1").await;
+    world.wait_for_polls().await;
+    world.wait_for_polls().await;
     assert_eq!(
         world.jobs("OPS-1").len(),
         1,
         "{:?}",
         stages(&ticket, STATUS)
     );
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tickets_survive_a_bad_day_of_jira() {
     let world = world().await;
-    world.dial(&Dial {
-        drop_before: 0.2,
-        drop_after: 0.2,
-        error: 0.2,
-        ..Dial::default()
+    world.set_fault_rates(&FaultRates {
+        drop_request_rate: 0.2,
+        drop_response_rate: 0.2,
+        error_rate: 0.2,
+        ..FaultRates::default()
     });
     let tickets: Vec<JiraTicket> = (1..=4)
-        .map(|number| file(&world, &format!("OPS-{number}"), "Feature").status("Ready"))
+        .map(|number| create_ticket(&world, &format!("OPS-{number}"), "Feature").status("Ready"))
         .collect();
     for (at, ticket) in tickets.iter().enumerate() {
-        let job = world.ended(&format!("OPS-{}", at + 1)).await;
+        let job = world.wait_for_job_end(&format!("OPS-{}", at + 1)).await;
         assert_eq!(job.state, JobState::Completed);
         assert_eq!(ticket.comments().len(), 1, "{:?}", ticket.comments());
         assert_eq!(
@@ -290,18 +294,18 @@ async fn tickets_survive_a_bad_day_of_jira() {
             Some("PR Ready")
         );
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
     let world = world().await;
-    let jira = world.town.jira();
-    file(&world, "OPS-1", "Seen");
+    let jira = world.vendors.jira();
+    create_ticket(&world, "OPS-1", "Seen");
     let validate = async |jql: &str| {
         let path = "/api/ticketing-b/validate-query";
         world
-            .ask(Method::POST, path, Some(json!({"jql": jql})))
+            .admin_request(Method::POST, path, Some(json!({"jql": jql})))
             .await
     };
     let good = (200, json!({"ok": true}));
@@ -324,11 +328,11 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
     }
 
     let (_, all) = world
-        .ask(Method::GET, "/api/ticketing-b/fields", None)
+        .admin_request(Method::GET, "/api/ticketing-b/fields", None)
         .await;
     assert_eq!(all.as_array().unwrap().len(), 2);
     let path = "/api/ticketing-b/fields?name=agent-implement%20repo";
-    let (_, found) = world.ask(Method::GET, path, None).await;
+    let (_, found) = world.admin_request(Method::GET, path, None).await;
     assert_eq!(found[0]["name"], "Agent-Implement Repo");
     let id = found[0]["id"].as_str().unwrap();
     assert_eq!(
@@ -338,18 +342,21 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
 
     // Not an administrator of Jira, by an issue; without one, by the form; then as one.
     let path = format!("/api/ticketing-b/field-options?fieldId={id}");
-    let options = async || world.ask(Method::GET, &path, None).await;
+    let options = async || world.admin_request(Method::GET, &path, None).await;
     let by_issue = options().await;
     assert_eq!((by_issue.0, &by_issue.1[0]["value"]), (200, &json!("shop")));
     jira.issue("OPS-1").delete();
     assert_eq!(options().await, by_issue);
     jira.grant_admin();
     assert_eq!(options().await, by_issue);
-    let empty = jira.select_field("Empty", &[]);
+    let empty = jira.ensure_select_field("Empty", &[]);
     let path = format!("/api/ticketing-b/field-options?fieldId={empty}");
-    assert_eq!(world.ask(Method::GET, &path, None).await, (200, json!([])));
+    assert_eq!(
+        world.admin_request(Method::GET, &path, None).await,
+        (200, json!([]))
+    );
 
-    world.town.faults(Vendor::Jira).outage(true);
+    world.vendors.faults(FakeService::Jira).set_outage(true);
     let (status, answer) = validate("project = OPS").await;
     assert_eq!(status, 500);
     assert!(
@@ -359,8 +366,8 @@ async fn the_form_of_a_mapping_gets_its_answers_from_jira() {
             .contains("jira answered 503"),
         "{answer}"
     );
-    world.town.faults(Vendor::Jira).outage(false);
-    world.end().await;
+    world.vendors.faults(FakeService::Jira).set_outage(false);
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -373,7 +380,9 @@ async fn a_mapping_is_checked_with_jira_before_it_is_kept() {
             "teamKey": "NEW", "owner": "acme", "repo": "shop", "defaultBranch": "main",
             "ticketingProvider": "B", "ticketingConfig": config,
         });
-        world.ask(Method::POST, "/api/mappings", Some(body)).await
+        world
+            .admin_request(Method::POST, "/api/mappings", Some(body))
+            .await
     };
     let (status, answer) = save("universe = 42", None).await;
     assert_eq!(status, 400, "{answer}");
@@ -393,24 +402,24 @@ async fn a_mapping_is_checked_with_jira_before_it_is_kept() {
     let (status, answer) = save("project = OPS", None).await;
     assert_eq!(status, 200, "{answer}");
     // Our credential is refused: that says nothing about the mapping.
-    let faults = world.town.faults(Vendor::Jira);
+    let faults = world.vendors.faults(FakeService::Jira);
     for refusal in [401, 403] {
-        faults.next_on("/jql/parse", Fault::Status(refusal));
+        faults.inject_on_match("/jql/parse", InjectedFault::ErrorStatus(refusal));
         let (status, answer) = save("project = OPS", None).await;
         assert_eq!(status, 200, "{refusal}: {answer}");
     }
-    assert_eq!(faults.struck().len(), 2);
-    world.end().await;
+    assert_eq!(faults.injected().len(), 2);
+    world.finish().await;
 }
 
 #[tokio::test]
 async fn without_jira_the_form_is_told_so() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
-    let ask = async |method: &str, path: &str, body: Option<&str>| -> Answer {
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
+    let ask = async |method: &str, path: &str, body: Option<&str>| -> ApiResponse {
         let path = format!("/api/ticketing-b/{path}");
         server
-            .ask(method, &path, &token, body.map(str::to_owned))
+            .send(method, &path, &token, body.map(str::to_owned))
             .await
     };
     let off = (501, "Ticketing-B not configured");
@@ -458,16 +467,18 @@ async fn without_jira_the_form_is_told_so() {
     ];
     for (method, path, body, expected) in rows {
         let answer = ask(method, path, body).await;
-        assert_eq!(answer.fault(), expected, "{method} {path}");
+        assert_eq!(answer.error(), expected, "{method} {path}");
     }
-    let stranger = server.ask("GET", "/api/ticketing-b/fields", "", None).await;
-    assert_eq!(stranger.fault(), (401, "Unauthorized"));
+    let stranger = server
+        .send("GET", "/api/ticketing-b/fields", "", None)
+        .await;
+    assert_eq!(stranger.error(), (401, "Unauthorized"));
     server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_run_of_a_ticket_that_was_closed_or_deleted_is_ended() {
-    let hang = Script::new().pass([Step::Hang]);
+    let hang = Script::new().pass([ScriptStep::Hang]);
     for (key, end) in [
         (
             "OPS-1",
@@ -476,10 +487,10 @@ async fn the_run_of_a_ticket_that_was_closed_or_deleted_is_ended() {
         ("OPS-2", |ticket| drop(ticket.delete())),
     ] {
         let world = world().await;
-        world.script(key, hang.clone());
-        let ticket = file(&world, key, "Add the feature").status("Ready");
+        world.set_agent_script(key, hang.clone());
+        let ticket = create_ticket(&world, key, "Add the feature").status("Ready");
         world
-            .until("it runs", || {
+            .wait_until("it runs", || {
                 world
                     .jobs(key)
                     .first()
@@ -487,17 +498,19 @@ async fn the_run_of_a_ticket_that_was_closed_or_deleted_is_ended() {
             })
             .await;
         let id = world.jobs(key)[0].id.clone();
-        world.polled().await;
+        world.wait_for_polls().await;
         end(ticket);
         let state = || {
             let job = world.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
             job.unwrap().state
         };
-        world.until("it has ended", || state().is_terminal()).await;
+        world
+            .wait_until("it has ended", || state().is_terminal())
+            .await;
         assert!(
             matches!(state(), JobState::Failed { code: Some(FailureCode::Cancelled), reason }
                 if reason == "the issue was closed")
         );
-        world.end().await;
+        world.finish().await;
     }
 }

@@ -5,25 +5,27 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::mappings;
 
-use crate::world::{Engine, Making, World};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
 
 /// A world whose mapping asks for machines of this size, and what the service answered to it.
-async fn mapped(cpus: u32, memory_mb: Option<u32>) -> (World, Value) {
-    let world = World::made(Making {
+async fn mapped(cpus: u32, memory_mb: Option<u32>) -> (TestEnv, Value) {
+    let world = TestEnv::with_options(TestEnvOptions {
         mappings: Vec::new(),
-        hosts: true,
-        engine: Engine::by_hand(),
-        ..Making::default()
+        session_hosts: true,
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     })
     .await;
     let body = json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
         "executionMode": "vm-machines", "machineCpus": cpus, "machineMemoryMb": memory_mb,
     });
-    let (status, saved) = world.ask(Method::POST, "/api/mappings", Some(body)).await;
+    let (status, saved) = world
+        .admin_request(Method::POST, "/api/mappings", Some(body))
+        .await;
     assert_eq!(status, 200, "{saved}");
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    world.tick().await;
     (world, saved)
 }
 
@@ -37,10 +39,10 @@ async fn a_size_that_is_not_sold_is_rounded_up_and_said() {
     ];
     for (cpus, memory_mb, (got_cpus, got_memory)) in rows {
         let (world, saved) = mapped(cpus, memory_mb).await;
-        let made = world.town.machines().all();
+        let made = world.vendors.fly().machines();
         assert_eq!(made.len(), 1, "{saved}: {:?}", world.comments("ENG-1"));
         assert_eq!(
-            made[0].config["config"]["guest"],
+            made[0].create_request["config"]["guest"],
             json!({"cpu_kind": "shared", "cpus": got_cpus, "memory_mb": got_memory})
         );
         let stored = world
@@ -55,10 +57,10 @@ async fn a_size_that_is_not_sold_is_rounded_up_and_said() {
         let gets = format!("runs get {got_cpus} CPUs and {got_memory} MB.");
         assert_eq!(warned.is_none(), exact, "{saved}");
         assert!(warned.is_none_or(|words| words.ends_with(&gets)), "{saved}");
-        let listed = world.admin("/api/mappings").await;
+        let listed = world.admin_get("/api/mappings").await;
         assert_eq!(listed["ENG"], saved);
         let same = Some(json!({"machineCpus": cpus}));
-        let (_, changed) = { world.ask(Method::PATCH, "/api/mappings/ENG", same) }.await;
+        let (_, changed) = { world.admin_request(Method::PATCH, "/api/mappings/ENG", same) }.await;
         assert_eq!(changed["warnings"], saved["warnings"], "{changed}");
         world.stop().await;
     }
@@ -68,10 +70,10 @@ async fn a_size_that_is_not_sold_is_rounded_up_and_said() {
 async fn a_size_beyond_the_largest_waits_as_ineligible() {
     for (cpus, memory_mb) in [(16, Some(4_096)), (2, Some(100_000))] {
         let (world, saved) = mapped(cpus, memory_mb).await;
-        assert_eq!(world.town.machines().made(), [""; 0]);
+        assert_eq!(world.vendors.fly().created_names(), [""; 0]);
         assert!(world.jobs("ENG-1").is_empty(), "nothing is started");
         let warned = &saved["warnings"][0]["message"];
-        let why = world.admin("/api/why/ENG-1").await;
+        let why = world.admin_get("/api/why/ENG-1").await;
         assert_eq!(why["decision"]["reason"], "ineligible", "{why}");
         assert_eq!(why["decision"]["message"], *warned, "{why}");
         let words = warned.as_str().unwrap();

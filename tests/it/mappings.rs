@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::Server;
+use crate::api_server::ApiServer;
 
 mod changes;
 
-const MAPPINGS: &str = "/api/mappings";
+const MAPPINGS_PATH: &str = "/api/mappings";
 
 fn minimal() -> Value {
     json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main"})
 }
 
 /// The smallest mapping with other fields set, or taken out by null.
-fn with(fields: Value) -> Value {
+fn mapping_body(fields: Value) -> Value {
     let mut body = minimal();
     let mine = body.as_object_mut().unwrap();
     for (name, value) in fields.as_object().unwrap() {
@@ -24,26 +24,26 @@ fn with(fields: Value) -> Value {
     body
 }
 
-struct Admin {
-    server: Server,
+struct MappingsClient {
+    server: ApiServer,
     token: String,
 }
 
-impl Admin {
+impl MappingsClient {
     async fn start() -> Self {
-        let server = Server::start().await;
-        let token = server.signed_in().await;
+        let server = ApiServer::start().await;
+        let token = server.sign_in().await;
         Self { server, token }
     }
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let told = self.server.ask(method, path, &self.token, body.to_owned());
+        let told = self.server.send(method, path, &self.token, body.to_owned());
         let told = told.await;
         (told.status, told.body)
     }
 
     async fn save(&self, body: &Value) -> (u16, Value) {
-        self.ask("POST", MAPPINGS, &body.to_string()).await
+        self.ask("POST", MAPPINGS_PATH, &body.to_string()).await
     }
 
     async fn saved(&self, body: &Value) -> Value {
@@ -64,8 +64,8 @@ impl Admin {
 
 #[tokio::test]
 async fn a_mapping_has_these_fields_and_defaults() {
-    let admin = Admin::start().await;
-    assert_eq!(admin.ask("GET", MAPPINGS, "").await, (200, json!({})));
+    let admin = MappingsClient::start().await;
+    assert_eq!(admin.ask("GET", MAPPINGS_PATH, "").await, (200, json!({})));
     let mapping = admin.saved(&minimal()).await;
     let expected = json!({
         "teamKey": "ENG",
@@ -96,13 +96,13 @@ async fn a_mapping_has_these_fields_and_defaults() {
         "updatedAt": "2027-01-15T08:00:00.000Z",
     });
     assert_eq!(mapping, expected);
-    let listed = admin.ask("GET", MAPPINGS, "").await;
+    let listed = admin.ask("GET", MAPPINGS_PATH, "").await;
     assert_eq!(listed, (200, json!({"ENG": expected})));
 }
 
 #[tokio::test]
 async fn everything_that_is_given_comes_back() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     let given = json!({
         "teamKey": " OPS ", "owner": "acme", "repo": "shop.js", "defaultBranch": "release/1.x",
         "workflowFile": "build.yaml",
@@ -153,9 +153,9 @@ async fn everything_that_is_given_comes_back() {
 
 #[tokio::test]
 async fn vendors_words_are_taken_and_not_printed_back() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     let mapping = admin
-        .saved(&with(json!({
+        .saved(&mapping_body(json!({
             "provider": "bedrock", "awsRegion": "us-east-1", "executionMode": "github-actions",
             "ticketingProvider": "linear",
         })))
@@ -166,7 +166,7 @@ async fn vendors_words_are_taken_and_not_printed_back() {
     assert_eq!(mapping["ticketingProvider"], "A");
     assert!(mapping.get("awsRegion").is_none());
     let mapping = admin
-        .saved(&with(json!({
+        .saved(&mapping_body(json!({
             "provider": "anthropic", "cloudRegion": "us-east-1", "executionMode": "fly-machines",
             "ticketingConfig": {"kind": "jira", "jql": "project = X", "repoFieldValue": "x"},
         })))
@@ -179,14 +179,16 @@ async fn vendors_words_are_taken_and_not_printed_back() {
 
 #[tokio::test]
 async fn what_is_left_out_is_kept_or_falls_back() {
-    let admin = Admin::start().await;
-    let full = with(json!({
+    let admin = MappingsClient::start().await;
+    let full = mapping_body(json!({
         "paused": true, "planningEnabled": true, "planningWorkflowFile": "plan.yml",
         "maxTurns": 9, "maxInProgressAiIssues": 9, "workflowFile": "other.yml", "defaultBranch": "trunk",
     }));
     admin.saved(&full).await;
     admin.server.clock.advance(Duration::from_secs(60));
-    let mapping = admin.saved(&with(json!({"defaultBranch": null}))).await;
+    let mapping = admin
+        .saved(&mapping_body(json!({"defaultBranch": null})))
+        .await;
     assert_eq!(mapping["paused"], true);
     assert_eq!(mapping["defaultBranch"], "trunk");
     assert_eq!(mapping["planningWorkflowFile"], "plan.yml");
@@ -197,15 +199,17 @@ async fn what_is_left_out_is_kept_or_falls_back() {
     assert_eq!(mapping["createdAt"], "2027-01-15T08:00:00.000Z");
     assert_eq!(mapping["updatedAt"], "2027-01-15T08:01:00.000Z");
     // A stored planning workflow is enough to switch planning on again.
-    let mapping = admin.saved(&with(json!({"planningEnabled": true}))).await;
+    let mapping = admin
+        .saved(&mapping_body(json!({"planningEnabled": true})))
+        .await;
     assert_eq!(mapping["planningWorkflowFile"], "plan.yml");
 }
 
 #[tokio::test]
 async fn each_rule_of_the_table_has_its_text() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     for body in ["", "{", "null", "[]", "7"] {
-        let (status, told) = admin.ask("POST", MAPPINGS, body).await;
+        let (status, told) = admin.ask("POST", MAPPINGS_PATH, body).await;
         assert_eq!(
             (status, &told["error"]),
             (400, &json!("Invalid request body"))
@@ -282,15 +286,15 @@ async fn each_rule_of_the_table_has_its_text() {
         ),
     ];
     for (fields, text) in rows {
-        admin.refused(with(fields), text).await;
+        admin.refused(mapping_body(fields), text).await;
     }
-    assert_eq!(admin.ask("GET", MAPPINGS, "").await, (200, json!({})));
+    assert_eq!(admin.ask("GET", MAPPINGS_PATH, "").await, (200, json!({})));
 }
 
 #[tokio::test]
 async fn our_own_rules_say_what_they_want() {
     let budget = "budgetUsd must be a positive number";
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     let team = "teamKey must be letters, digits, '_' and '-', beginning with a letter or digit";
     let owner = "owner must be an account name: letters, digits, '_' and '-', not a path";
     let repo = "repo must be a repository name: letters, digits, '.', '_' and '-', not a path";
@@ -388,13 +392,13 @@ async fn our_own_rules_say_what_they_want() {
         ),
     ];
     for (fields, text) in rows {
-        admin.refused(with(fields), text).await;
+        admin.refused(mapping_body(fields), text).await;
     }
 }
 
 #[tokio::test]
 async fn of_several_faults_the_first_of_the_table_is_told() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     let mut body = json!({
         "teamKey": "", "owner": "acme", "repo": "shop", "provider": "x", "executionMode": "x",
         "machineCpus": 0, "machineMemoryMb": 0, "sessionMode": "x", "branchPrefix": "..",
@@ -468,7 +472,7 @@ async fn of_several_faults_the_first_of_the_table_is_told() {
 
 #[tokio::test]
 async fn keys_whose_secrets_would_mix_are_refused() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
     let overlap = |one: &str| {
         format!(
@@ -477,22 +481,22 @@ async fn keys_whose_secrets_would_mix_are_refused() {
     };
     for key in ["ENG_WEB", "eng", "Eng_web"] {
         admin
-            .refused(with(json!({"teamKey": key})), &overlap(key))
+            .refused(mapping_body(json!({"teamKey": key})), &overlap(key))
             .await;
     }
     for key in ["ENGINE", "WEB_ENG", "ENG-2"] {
-        admin.saved(&with(json!({"teamKey": key}))).await;
+        admin.saved(&mapping_body(json!({"teamKey": key}))).await;
     }
     // Saving again what is there is no overlap with itself.
     admin.saved(&minimal()).await;
-    let (_, all) = admin.ask("GET", MAPPINGS, "").await;
+    let (_, all) = admin.ask("GET", MAPPINGS_PATH, "").await;
     let keys: Vec<&String> = all.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["ENG", "ENG-2", "ENGINE", "WEB_ENG"]);
 }
 
 #[tokio::test]
 async fn one_thing_at_a_time_is_changed() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
     let cap = "maxInProgressAiIssues must be a positive integer";
     let both = "Specify either paused or maxInProgressAiIssues, not both";
@@ -537,14 +541,14 @@ async fn one_thing_at_a_time_is_changed() {
         told,
         (200, json!({"updated": true, "maxInProgressAiIssues": 5}))
     );
-    let (_, all) = admin.ask("GET", MAPPINGS, "").await;
+    let (_, all) = admin.ask("GET", MAPPINGS_PATH, "").await;
     assert_eq!(all["ENG"]["paused"], true);
     assert_eq!(all["ENG"]["maxInProgressAiIssues"], 5);
 }
 
 #[tokio::test]
 async fn a_mapping_is_deleted_once() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     admin.saved(&minimal()).await;
     let told = admin.ask("DELETE", "/api/mappings/ENG", "").await;
     assert_eq!(told, (200, json!({"deleted": true})));

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use domain::crypto::run_token::TokenAudience;
 use domain::job::JobKind;
-use domain::keys::run_token::Audience;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::json;
 use store::Store;
 
-use crate::api::{ALL_ON, Server, answer, job, raw};
-use crate::world::World;
+use crate::api_server::{ALL_FEATURES, ApiServer, dispatched_job, send_checked, send_raw};
+use crate::test_env::TestEnv;
 
 /// A page of metrics, read as strictly as the format is written down.
 struct Page {
@@ -150,7 +150,7 @@ fn labels_of(mut text: &str) -> Vec<(String, String)> {
     labels
 }
 
-async fn metrics(server: &Server) -> Page {
+async fn metrics(server: &ApiServer) -> Page {
     let told = server.request("GET", "/metrics").send().await.unwrap();
     assert_eq!(told.status(), 200);
     assert_eq!(
@@ -163,23 +163,23 @@ async fn metrics(server: &Server) -> Page {
 #[tokio::test]
 async fn a_strict_reader_reads_it_and_finds_what_happened() {
     let dir = tempfile::tempdir().unwrap();
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     let data_dir = dir.path().to_str().unwrap();
     flags.extend(["--data-dir", data_dir]);
-    let server = Server::with(&flags, Store::open(dir.path()).unwrap()).await;
-    let run = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start_with(&flags, Store::open(dir.path()).unwrap()).await;
+    let run = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&run).await;
-    let token = server.run_token(&run, Audience::Progress);
+    let token = server.run_token(&run, TokenAudience::Progress);
     let step =
         json!({"step": {"id": "clone", "type": "clone", "status": "running", "started_at": "t"}});
     for _ in 0..3 {
         let told = server
-            .ask("POST", "/runner/progress", &token, step.to_string())
+            .send("POST", "/runner/progress", &token, step.to_string())
             .await;
         assert_eq!(told.status, 200);
     }
     server
-        .ask("POST", "/runner/progress", "", step.to_string())
+        .send("POST", "/runner/progress", "", step.to_string())
         .await;
     for stranger in [
         "/api/mappings/A1",
@@ -187,7 +187,7 @@ async fn a_strict_reader_reads_it_and_finds_what_happened() {
         "/.env",
         "/wp-login.php",
     ] {
-        server.ask("GET", stranger, "", None).await;
+        server.send("GET", stranger, "", None).await;
     }
     let page = metrics(&server).await;
     for (series, value) in [
@@ -269,9 +269,9 @@ fn series_in(file: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn only_this_machine_and_holders_of_the_token_may_read_it() {
-    let server = Server::start().await;
-    assert_eq!(server.ask("GET", "/metrics", "", None).await.status, 200);
-    assert_eq!(server.ask("POST", "/metrics", "", None).await.status, 405);
+    let server = ApiServer::start().await;
+    assert_eq!(server.send("GET", "/metrics", "", None).await.status, 200);
+    assert_eq!(server.send("POST", "/metrics", "", None).await.status, 405);
     let forwarded = [
         "X-Forwarded-For",
         "Forwarded",
@@ -279,21 +279,21 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
         "Via",
         "x-forwarded-for",
     ];
-    let asked = async |server: &Server, header: &str, token: &str| {
+    let asked = async |server: &ApiServer, header: &str, token: &str| {
         let request = server.request("GET", "/metrics").header(header, "");
         let request = match token {
             "" => request,
             token => request.bearer_auth(token),
         };
-        answer(request).await.status
+        send_checked(request).await.status
     };
     for header in forwarded {
         assert_eq!(asked(&server, header, "").await, 401, "{header}");
         assert_eq!(asked(&server, header, "anything").await, 401, "{header}");
     }
-    let mut flags = ALL_ON.to_vec();
+    let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--metrics-token", "count-me-in"]);
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     for header in forwarded {
         assert_eq!(asked(&server, header, "").await, 401, "{header}");
         assert_eq!(
@@ -306,7 +306,7 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
     // What an operator may read, a reader of metrics may not.
     assert_eq!(
         server
-            .ask("GET", "/api/mappings", "count-me-in", None)
+            .send("GET", "/api/mappings", "count-me-in", None)
             .await
             .status,
         401
@@ -315,19 +315,19 @@ async fn only_this_machine_and_holders_of_the_token_may_read_it() {
 
 #[tokio::test]
 async fn it_can_be_switched_off() {
-    let server = Server::with(&["--metrics", "false"], Store::in_memory().unwrap()).await;
-    let told = server.ask("GET", "/metrics", "", None).await;
-    assert_eq!(told.fault(), (404, "Not found"));
+    let server = ApiServer::start_with(&["--metrics", "false"], Store::in_memory().unwrap()).await;
+    let told = server.send("GET", "/metrics", "", None).await;
+    assert_eq!(told.error(), (404, "Not found"));
 }
 
 /// A request that is no request must not end the counting.
 #[tokio::test]
 async fn odd_paths_are_counted_as_other() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for path in ["/%ff", "/api/why/%00", "//", "/api//", "/metrics/x"] {
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         assert!(
-            raw(server.address, head.as_bytes())
+            send_raw(server.address, head.as_bytes())
                 .await
                 .starts_with("HTTP/1.1 404"),
             "{path}"
@@ -344,10 +344,10 @@ async fn odd_paths_are_counted_as_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
-    let world = World::start().await;
-    world.flag("ENG-1", "Add a greeting");
-    world.ended("ENG-1").await;
-    world.polled().await;
+    let world = TestEnv::start().await;
+    world.create_labelled_issue("ENG-1", "Add a greeting");
+    world.wait_for_job_end("ENG-1").await;
+    world.wait_for_polls().await;
     let told = reqwest::get(format!("{}/metrics", world.address))
         .await
         .unwrap();
@@ -371,7 +371,7 @@ async fn a_ticket_is_seen_from_its_trigger_to_its_end() {
     let age = page.value(r#"agent_implement_poll_last_success_age_seconds{system="linear"}"#);
     assert!(age < 60.0, "{age}");
     assert!(page.value("agent_implement_audit_entries_total") >= 2.0);
-    world.end().await;
+    world.finish().await;
 }
 
 /// The table of routes that are counted by name, held against the routes there are.

@@ -3,59 +3,59 @@
 
 use std::time::Duration;
 
+use domain::crypto::run_token::TokenAudience;
 use domain::job::{Job, JobKind, JobState, RunnerKind};
-use domain::keys::run_token::Audience;
 use domain::mapping::Mapping;
 use domain::report::FailureCode;
 use domain::time::Timestamp;
-use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
-use store::{dedup, jobs, mappings, outbox, parked};
+use store::{dedup, dispatch_breaker, jobs, mappings, outbox};
 
-use crate::api::{START, Server, answer, job};
-use crate::follow_up::{more, opened, still_world};
-use crate::gap_fill::{ask, body};
-use crate::planning::{IMPLEMENTING, PLANNING, writes};
-use crate::world::{Engine, Making, World, mapping, planning_mapping};
+use crate::api_server::{ApiServer, CLOCK_START, dispatched_job, send_checked};
+use crate::follow_up::{env_with_pending_runs, follow_up_jobs, open_pull};
+use crate::gap_fill::{send_trigger, trigger_body};
+use crate::planning::{IMPLEMENTATION_PROMPT, PLANNING_PROMPT, write_steps};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, planning_mapping};
 
 const TWO_HOURS: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The provider's limit is reached until then.
-fn limit(until: Timestamp) -> Step {
-    Step::UsageLimit {
+fn limit(until: Timestamp) -> ScriptStep {
+    ScriptStep::UsageLimit {
         resets_at: until.as_secs(),
     }
 }
 
 /// A moment in whole seconds, as the provider tells it.
-fn later(world: &World, span: Duration) -> Timestamp {
+fn later(world: &TestEnv, span: Duration) -> Timestamp {
     let at = world.app.now() + span;
     Timestamp::from_millis(at.as_secs() * 1000)
 }
 
-fn labels(world: &World, key: &str) -> Vec<String> {
-    world.town.linear().issue(key).labels()
+fn labels(world: &TestEnv, key: &str) -> Vec<String> {
+    world.vendors.linear().issue(key).labels()
 }
 
-async fn ended(world: &World, key: &str, runs: usize) -> Job {
+async fn ended(world: &TestEnv, key: &str, runs: usize) -> Job {
     let what = format!("run {runs} of {key} has ended");
     world
-        .turned_until(&what, || {
+        .tick_until(&what, || {
             let jobs = world.jobs(key);
             jobs.len() == runs && jobs.iter().all(|job| !job.is_active())
         })
         .await;
-    world.turn().await;
+    world.tick().await;
     world.jobs(key).pop().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
-    let world = World::by_hand([mapping()]).await;
+    let world = TestEnv::with_manual_engine([mapping()]).await;
     let until = later(&world, TWO_HOURS);
-    let script = Script::new().pass([limit(until)]).pass(writes());
-    world.script("ENG-1", script);
-    world.flag("ENG-1", "Add the feature");
+    let script = Script::new().pass([limit(until)]).pass(write_steps());
+    world.set_agent_script("ENG-1", script);
+    world.create_labelled_issue("ENG-1", "Add the feature");
     let first = ended(&world, "ENG-1", 1).await;
     let JobState::Failed { code, reason } = &first.state else {
         panic!("{first:#?}")
@@ -79,23 +79,23 @@ async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
     let kept = world
         .app
         .store
-        .read(|tx| Ok((dedup::all(tx)?, parked::all(tx)?)));
+        .read(|tx| Ok((dedup::all(tx)?, dispatch_breaker::all(tx)?)));
     assert_eq!(kept.unwrap(), (vec![], vec![]));
 
     // Whoever uses the same credentials waits, too, over restarts.
-    world.flag("ENG-2", "Wants the same model");
-    let engine = Engine::ByHand(world.app.clock.clone());
+    world.create_labelled_issue("ENG-2", "Wants the same model");
+    let engine = EngineMode::Manual(world.app.clock.clone());
     let world = world
-        .restarted(Making {
+        .restart_service(TestEnvOptions {
             mappings: Vec::new(),
             engine,
-            ..Making::default()
+            ..TestEnvOptions::default()
         })
         .await;
-    world.wait(Duration::from_secs(60 * 60));
-    world.turn().await;
+    world.advance_clock(Duration::from_secs(60 * 60));
+    world.tick().await;
     for key in ["ENG-1", "ENG-2"] {
-        let why = world.admin(&format!("/api/why/{key}")).await;
+        let why = world.admin_get(&format!("/api/why/{key}")).await;
         let decision = &why["decision"];
         assert_eq!(
             (&decision["outcome"], &decision["reason"]),
@@ -104,16 +104,16 @@ async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
         let told = format!("The model provider's usage limit is reached. It goes on at {until}.");
         assert_eq!(decision["message"], told);
     }
-    let blockers = world.admin("/api/blockers?all=true").await;
+    let blockers = world.admin_get("/api/blockers?all=true").await;
     assert_eq!(blockers["totals"]["byReason"], json!({"quota": 2}));
-    let issues = world.admin("/api/issues").await;
+    let issues = world.admin_get("/api/issues").await;
     assert_eq!(
         issues["issues"][0]["decision"]["reason"], "quota",
         "{issues}"
     );
     assert_eq!(world.jobs("ENG-1").len(), 1);
 
-    world.wait(until.since(world.app.now()));
+    world.advance_clock(until.since(world.app.now()));
     let second = ended(&world, "ENG-1", 2).await;
     assert_eq!(second.state, JobState::Completed, "{second:#?}");
     let other = ended(&world, "ENG-2", 1).await;
@@ -124,19 +124,19 @@ async fn a_run_that_met_the_limit_goes_on_when_it_is_lifted() {
         .filter(|text| text.contains("paused"))
         .count();
     assert_eq!(paused, 1, "{comments:?}");
-    world.quiet().await;
-    world.end().await;
+    world.tick_until_drained().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_which_no_end_is_told_keeps_the_label_and_is_waited_for() {
-    let world = World::by_hand([mapping()]).await;
-    let refused = [Step::fail_api(
+    let world = TestEnv::with_manual_engine([mapping()]).await;
+    let refused = [ScriptStep::api_error(
         429,
         "This request would exceed your rate limit",
     )];
-    world.script("ENG-1", Script::new().pass(refused).pass(writes()));
-    world.flag("ENG-1", "Add the feature");
+    world.set_agent_script("ENG-1", Script::new().pass(refused).pass(write_steps()));
+    world.create_labelled_issue("ENG-1", "Add the feature");
     let first = ended(&world, "ENG-1", 1).await;
     let JobState::Failed { code, reason } = &first.state else {
         panic!("{first:#?}")
@@ -154,31 +154,31 @@ async fn a_limit_of_which_no_end_is_told_keeps_the_label_and_is_waited_for() {
         comments[0].starts_with("Implementation paused: "),
         "{comments:?}"
     );
-    world.wait(waits);
+    world.advance_clock(waits);
     let second = ended(&world, "ENG-1", 2).await;
     assert_eq!(second.state, JobState::Completed, "{second:#?}");
-    world.quiet().await;
-    world.end().await;
+    world.tick_until_drained().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_was_made_is_not_made_again() {
-    let world = World::by_hand([planning_mapping()]).await;
+    let world = TestEnv::with_manual_engine([planning_mapping()]).await;
     let until = later(&world, TWO_HOURS);
-    let plan = [Step::write("ai-output/comments/01.md", "The plan.")];
+    let plan = [ScriptStep::write("ai-output/comments/01.md", "The plan.")];
     let script = Script::new()
-        .pass_when(PLANNING, plan)
+        .pass_if_prompt_contains(PLANNING_PROMPT, plan)
         // Calls are counted whatever their prompt: the first is the planner's.
-        .pass_when(IMPLEMENTING, writes())
-        .pass_when(IMPLEMENTING, [limit(until)])
-        .pass_when(IMPLEMENTING, writes());
-    world.script("ENG-1", script);
-    world.flag("ENG-1", "Add the feature");
+        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, write_steps())
+        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, [limit(until)])
+        .pass_if_prompt_contains(IMPLEMENTATION_PROMPT, write_steps());
+    world.set_agent_script("ENG-1", script);
+    world.create_labelled_issue("ENG-1", "Add the feature");
     ended(&world, "ENG-1", 2).await;
     let labels = labels(&world, "ENG-1");
     assert!(labels.contains(&"Plan-Complete".to_owned()), "{labels:?}");
     assert!(!labels.contains(&"Agent-Working".to_owned()), "{labels:?}");
-    world.wait(TWO_HOURS);
+    world.advance_clock(TWO_HOURS);
     let last = ended(&world, "ENG-1", 3).await;
     // The clock may stand still between two of them.
     let mut jobs = world.jobs("ENG-1");
@@ -187,8 +187,8 @@ async fn a_plan_that_was_made_is_not_made_again() {
     use JobKind::{Implementation, Planning};
     assert_eq!(kinds, [Planning, Implementation, Implementation]);
     assert_eq!(last.state, JobState::Completed);
-    world.quiet().await;
-    world.end().await;
+    world.tick_until_drained().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,10 +197,10 @@ async fn a_mapping_may_have_it_fail_like_anything_else() {
         resume_after_limit: false,
         ..mapping()
     };
-    let world = World::by_hand([stubborn]).await;
+    let world = TestEnv::with_manual_engine([stubborn]).await;
     let until = later(&world, TWO_HOURS);
-    world.script("ENG-1", Script::new().pass([limit(until)]));
-    world.flag("ENG-1", "Add the feature");
+    world.set_agent_script("ENG-1", Script::new().pass([limit(until)]));
+    world.create_labelled_issue("ENG-1", "Add the feature");
     let job = ended(&world, "ENG-1", 1).await;
     assert_eq!(job.resumes_at, None);
     assert!(labels(&world, "ENG-1").is_empty());
@@ -209,11 +209,11 @@ async fn a_mapping_may_have_it_fail_like_anything_else() {
         comments[0].starts_with("Implementation failed: model invocation failed"),
         "{comments:?}"
     );
-    world.flag("ENG-2", "Is not held back");
+    world.create_labelled_issue("ENG-2", "Is not held back");
     let other = ended(&world, "ENG-2", 1).await;
     assert_eq!(other.state, JobState::Completed);
-    world.quiet().await;
-    world.end().await;
+    world.tick_until_drained().await;
+    world.finish().await;
 }
 
 fn met(retry_at: Value) -> String {
@@ -222,20 +222,20 @@ fn met(retry_at: Value) -> String {
     .to_string()
 }
 
-async fn with_mapping() -> Server {
-    let server = Server::start().await;
+async fn with_mapping() -> ApiServer {
+    let server = ApiServer::start().await;
     let put = server.app.store.write(|tx| mappings::put(tx, &mapping()));
     put.await.unwrap();
     server
 }
 
-async fn report(server: &Server, id: &str, issue: &str, retry_at: Value) -> Job {
-    let mut begun = job(id, JobKind::Implementation);
+async fn report(server: &ApiServer, id: &str, issue: &str, retry_at: Value) -> Job {
+    let mut begun = dispatched_job(id, JobKind::Implementation);
     begun.issue.id = issue.into();
     server.put_job(&begun).await;
-    let token = server.run_token(&begun, Audience::Result);
+    let token = server.run_token(&begun, TokenAudience::Result);
     let told = server
-        .ask("POST", "/runner/result", &token, met(retry_at))
+        .send("POST", "/runner/result", &token, met(retry_at))
         .await;
     assert_eq!(told.status, 200, "{told:?}");
     server.job(id)
@@ -244,13 +244,13 @@ async fn report(server: &Server, id: &str, issue: &str, retry_at: Value) -> Job 
 #[tokio::test]
 async fn what_a_run_says_about_time_is_bounded() {
     let server = with_mapping().await;
-    let minute = START + Duration::from_secs(60);
-    let week = START + Duration::from_secs(7 * 24 * 60 * 60);
-    let hour = START + Duration::from_secs(60 * 60);
+    let minute = CLOCK_START + Duration::from_secs(60);
+    let week = CLOCK_START + Duration::from_secs(7 * 24 * 60 * 60);
+    let hour = CLOCK_START + Duration::from_secs(60 * 60);
     let rows = [
         (json!(hour), Some(hour)),
         (json!("1970-01-01T00:00:00Z"), Some(minute)),
-        (json!(START), Some(minute)),
+        (json!(CLOCK_START), Some(minute)),
         (json!("9999-01-01T00:00:00Z"), Some(week)),
         (json!("2027-01-15T11:00:00+02:00"), Some(hour)),
         // Runs of before tell none, and others tell nonsense.
@@ -267,7 +267,7 @@ async fn what_a_run_says_about_time_is_bounded() {
         assert_eq!(job.resumes_at, expected, "{told}");
         assert!(matches!(job.state, JobState::Failed { .. }));
     }
-    let parked = server.app.store.read(parked::all).unwrap();
+    let parked = server.app.store.read(dispatch_breaker::all).unwrap();
     assert!(parked.is_empty(), "it says nothing about the issue");
 }
 
@@ -281,38 +281,38 @@ async fn machines_share_the_services_credentials_but_for_teams_with_their_own() 
             .collect(),
         ..mapping()
     };
-    let world = World::made(Making {
+    let world = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping(), other(&[])],
-        hosts: true,
-        flags: vec![("--runner-mode", "vm".to_owned())],
-        engine: Engine::by_hand(),
-        ..Making::default()
+        session_hosts: true,
+        extra_flags: vec![("--runner-mode", "vm".to_owned())],
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
     })
     .await;
-    let mut begun = job("01A", JobKind::Implementation);
+    let mut begun = dispatched_job("01A", JobKind::Implementation);
     begun.runner = RunnerKind::Vm;
     begun.dispatched_at = Some(world.app.now());
     let (now, id, phase) = (world.app.now(), begun.id.clone(), begun.kind.run_phase());
     let put = world.app.store.write(move |tx| jobs::put(tx, &begun));
     put.await.unwrap();
     let tokens = world.app.run_tokens.as_ref().unwrap();
-    let token = tokens.issue(&id, Audience::Result, phase, now, now + TWO_HOURS);
+    let token = tokens.issue(&id, TokenAudience::Result, phase, now, now + TWO_HOURS);
     let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
     let request = request.bearer_auth(token.expose());
-    let taken = answer(request.body(met(json!(now + TWO_HOURS)))).await;
+    let taken = send_checked(request.body(met(json!(now + TWO_HOURS)))).await;
     assert_eq!(taken.status, 200, "{taken:?}");
 
-    let linear = world.town.linear();
-    linear.team("WEB", "Web");
+    let linear = world.vendors.linear();
+    linear.ensure_team("WEB", "Web");
     let ticket = linear.issue("WEB-1").title("Wants the same account");
     ticket.add_label("Agent-Implement");
-    world.turn().await;
-    let why = world.admin("/api/why/WEB-1").await;
+    world.tick().await;
+    let why = world.admin_get("/api/why/WEB-1").await;
     assert_eq!(why["decision"]["reason"], "quota", "{why}");
     let own = other(&[("OPENAI_API_KEY", "sk-of-the-team")]);
     let put = world.app.store.write(move |tx| mappings::put(tx, &own));
     put.await.unwrap();
-    world.turn().await;
+    world.tick().await;
     assert_eq!(world.jobs("WEB-1").len(), 1);
     world.stop().await;
 }
@@ -320,7 +320,7 @@ async fn machines_share_the_services_credentials_but_for_teams_with_their_own() 
 #[tokio::test]
 async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
     let server = with_mapping().await;
-    let soon = json!(START + Duration::from_secs(90));
+    let soon = json!(CLOCK_START + Duration::from_secs(90));
     for run in 0..5 {
         let job = report(&server, &format!("01A{run}"), "large", soon.clone()).await;
         assert!(job.resumes_at.is_some(), "run {run}");
@@ -337,14 +337,14 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
         );
     }
     // A shadow's limit holds nobody back.
-    let mut shadow = job("01C", JobKind::Implementation);
+    let mut shadow = dispatched_job("01C", JobKind::Implementation);
     shadow.shadow = true;
     server.put_job(&shadow).await;
-    let token = server.run_token(&shadow, Audience::Result);
+    let token = server.run_token(&shadow, TokenAudience::Result);
     let path = format!("http://{}/runner/result", server.address);
     let request = server.client.post(path).bearer_auth(token);
     let before = server.app.store.read(outbox::pending).unwrap().len();
-    assert_eq!(answer(request.body(met(soon))).await.status, 200);
+    assert_eq!(send_checked(request.body(met(soon))).await.status, 200);
     assert_eq!(server.job("01C").resumes_at, None);
     assert_eq!(
         server.app.store.read(outbox::pending).unwrap().len(),
@@ -354,24 +354,24 @@ async fn an_issue_that_only_ever_meets_limits_fails_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_a_person_asked_for_is_asked_for_still() {
-    let world = still_world().await;
-    let number = opened(&world, "ENG-1").await;
-    let told = ask(&world, body("ENG-1", number)).await;
+    let world = env_with_pending_runs().await;
+    let number = open_pull(&world, "ENG-1").await;
+    let told = send_trigger(&world, trigger_body("ENG-1", number)).await;
     // The host of this world takes its time; the start is owed.
     assert_eq!(told.status, 200, "{told:?}");
-    world.turn().await;
-    let first = more(&world, "ENG-1").pop().unwrap();
+    world.tick().await;
+    let first = follow_up_jobs(&world, "ENG-1").pop().unwrap();
     let until = world.app.now() + TWO_HOURS;
     let tokens = world.app.run_tokens.as_ref().unwrap();
     let (now, life) = (world.app.now(), Duration::from_secs(3600));
     let phase = first.kind.run_phase();
-    let token = tokens.issue(&first.id, Audience::Result, phase, now, now + life);
+    let token = tokens.issue(&first.id, TokenAudience::Result, phase, now, now + life);
     let mut report: Value = serde_json::from_str(&met(json!(until))).unwrap();
     report["phase"] = json!("gap-analysis");
     let request = reqwest::Client::new().post(format!("{}/runner/result", world.address));
-    let taken = answer(request.bearer_auth(token.expose()).json(&report)).await;
+    let taken = send_checked(request.bearer_auth(token.expose()).json(&report)).await;
     assert_eq!(taken.status, 200, "{taken:?}");
-    world.turn().await;
+    world.tick().await;
     let comments = world.repo().comments(number);
     let said = comments
         .iter()
@@ -379,25 +379,25 @@ async fn a_run_that_a_person_asked_for_is_asked_for_still() {
     assert!(said, "{comments:#?}");
 
     // Asked again meanwhile it waits, and whoever asks is told.
-    let mut other = body("ENG-1", number);
+    let mut other = trigger_body("ENG-1", number);
     other["instruction"] = json!("and another thing");
-    let told = ask(&world, other).await;
+    let told = send_trigger(&world, other).await;
     assert_eq!(
         told.body,
         json!({"ok": true, "dispatched": false, "queued": true})
     );
-    world.wait(Duration::from_secs(60 * 60));
-    world.turn().await;
-    assert_eq!(more(&world, "ENG-1").len(), 1);
+    world.advance_clock(Duration::from_secs(60 * 60));
+    world.tick().await;
+    assert_eq!(follow_up_jobs(&world, "ENG-1").len(), 1);
     let said = world.repo().comments(number);
     let said = said
         .iter()
         .any(|comment| comment.body.contains("starts by itself at"));
     assert!(said);
 
-    world.wait(Duration::from_secs(60 * 60 + 1));
-    world.turn().await;
-    let runs = more(&world, "ENG-1");
+    world.advance_clock(Duration::from_secs(60 * 60 + 1));
+    world.tick().await;
+    let runs = follow_up_jobs(&world, "ENG-1");
     assert_eq!(runs.len(), 2, "one at a time: {runs:#?}");
     assert!(runs[1].is_active());
     world.stop().await;

@@ -9,12 +9,12 @@ use std::process::Command;
 use serde_json::Value;
 use store::Store;
 
-use crate::api::{ACCESS_CODE, ALL_ON, Server};
+use crate::api_server::{ACCESS_CODE, ALL_FEATURES, ApiServer};
 
-pub mod described;
+pub mod conformance;
 mod schema;
 
-use described::{DOCUMENT, resolved};
+use conformance::{DOCUMENT, resolve_ref};
 
 /// Every route that can be switched on is.
 const SECRETS: [&str; 8] = [
@@ -31,8 +31,12 @@ const SECRETS: [&str; 8] = [
 /// The control socket alone has it.
 const NOT_ON_THE_NETWORK: &str = "/api/backup";
 
-async fn server() -> Server {
-    Server::with(&[ALL_ON, &SECRETS].concat(), Store::in_memory().unwrap()).await
+async fn server() -> ApiServer {
+    ApiServer::start_with(
+        &[ALL_FEATURES, &SECRETS].concat(),
+        Store::in_memory().unwrap(),
+    )
+    .await
 }
 
 /// The methods of each path, its parameters without their names.
@@ -119,12 +123,12 @@ async fn every_path_has_the_methods_that_are_described() {
     let server = server().await;
     for (path, methods) in described_routes() {
         let path = path.replace("{}", "x");
-        let told = server.ask("PURGE", &path, "", None).await;
+        let told = server.send("PURGE", &path, "", None).await;
         assert_eq!(told.status, 405, "{path}");
         let allowed = told.header("allow").split(", ").map(str::to_owned);
         assert_eq!(allowed.collect::<BTreeSet<_>>(), methods, "{path}");
         for method in &methods {
-            let told = server.ask(method, &path, "", None).await;
+            let told = server.send(method, &path, "", None).await;
             assert!(
                 ![404, 405].contains(&told.status),
                 "{method} {path} {told:?}"
@@ -143,7 +147,7 @@ async fn who_must_show_something_is_refused_without_it() {
                 continue;
             }
             let (method, path) = (method.to_uppercase(), nameless(path).replace("{}", "x"));
-            let told = server.ask(&method, &path, "", None).await;
+            let told = server.send(&method, &path, "", None).await;
             let wanted = match operation["security"].to_string().as_str() {
                 r#"[{"admin":[]}]"# => "Unauthorized",
                 r#"[{"resultToken":[]}]"# | r#"[{"progressToken":[]}]"# => "missing_bearer",
@@ -157,7 +161,7 @@ async fn who_must_show_something_is_refused_without_it() {
                 }
                 other => panic!("{method} {path} has {other}"),
             };
-            assert_eq!(told.fault(), (401, wanted), "{method} {path}");
+            assert_eq!(told.error(), (401, wanted), "{method} {path}");
         }
     }
     server.stop().await.unwrap();
@@ -171,7 +175,7 @@ fn every_example_fits_its_schema() {
         let many = many.map(|(_, example)| &example["value"]);
         for example in many.chain(holder.get("example")) {
             seen += 1;
-            let fits = schema::fault(&DOCUMENT, &holder["schema"], example);
+            let fits = schema::validate(&DOCUMENT, &holder["schema"], example);
             assert_eq!(fits, Ok(()), "{place} {example}");
         }
     };
@@ -179,11 +183,11 @@ fn every_example_fits_its_schema() {
         for (method, operation) in item.as_object().unwrap() {
             let at = format!("{method} {path}");
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            parameters.for_each(|parameter| look(&at, resolved(parameter)));
+            parameters.for_each(|parameter| look(&at, resolve_ref(parameter)));
             let answers = operation["responses"].as_object().into_iter().flatten();
             let bodies = answers.map(|(_, answer)| answer);
             for holder in bodies.chain(operation.get("requestBody")) {
-                let kinds = resolved(holder)["content"]
+                let kinds = resolve_ref(holder)["content"]
                     .as_object()
                     .into_iter()
                     .flatten();
@@ -224,13 +228,13 @@ fn no_schema_says_what_means_nothing() {
 #[tokio::test]
 async fn the_document_is_open_to_all_where_there_is_an_admin_api() {
     let server = server().await;
-    let told = server.ask("GET", "/api/openapi.json", "", None).await;
+    let told = server.send("GET", "/api/openapi.json", "", None).await;
     assert_eq!((told.status, &told.body), (200, &*DOCUMENT));
     assert_eq!(told.header("content-type"), "application/json");
     server.stop().await.unwrap();
-    let without = Server::with(&[], Store::in_memory().unwrap()).await;
-    let told = without.ask("GET", "/api/openapi.json", "", None).await;
-    assert_eq!(told.fault(), (404, "Not found"));
+    let without = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
+    let told = without.send("GET", "/api/openapi.json", "", None).await;
+    assert_eq!(told.error(), (404, "Not found"));
     without.stop().await.unwrap();
 }
 
@@ -254,9 +258,9 @@ fn with_defaults(schema: &Value, known: &mut BTreeSet<String>, found: &mut BTree
     {
         return;
     }
-    let whole = resolved(schema);
+    let whole = resolve_ref(schema);
     for (name, property) in whole["properties"].as_object().into_iter().flatten() {
-        if property.get("default").is_some() || resolved(property).get("default").is_some() {
+        if property.get("default").is_some() || resolve_ref(property).get("default").is_some() {
             found.insert(name.clone());
         }
         with_defaults(property, known, found);

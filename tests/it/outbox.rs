@@ -5,36 +5,36 @@ use std::time::{Duration, Instant};
 use domain::effect::{Effect, PullCommentStyle};
 use domain::job::JobState;
 use domain::stage::Stage;
-use engine::Stop;
-use fake_vendors::{Fault, Vendor};
+use engine::ShutdownSignal;
+use fake_vendors::{FakeService, InjectedFault};
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::outbox::{self, Retry};
+use store::outbox::{self, FailedAttempt};
 
-use crate::jira::{file, for_repo};
-use crate::world::{Engine, Making, PATIENCE, World, mapping};
+use crate::jira::{create_ticket, mapping_for_repo};
+use crate::test_env::{EngineMode, TIMEOUT, TestEnv, TestEnvOptions, mapping};
 
-async fn owed(world: &World, list: &str) -> Vec<Value> {
-    let all = world.admin("/api/outbox").await;
+async fn owed(world: &TestEnv, list: &str) -> Vec<Value> {
+    let all = world.admin_get("/api/outbox").await;
     all[list].as_array().unwrap().clone()
 }
 
-async fn retry(world: &World, id: &Value) -> (u16, Value) {
+async fn retry(world: &TestEnv, id: &Value) -> (u16, Value) {
     let path = format!("/api/outbox/{}/retry", id.as_str().unwrap());
-    world.ask(Method::POST, &path, None).await
+    world.admin_request(Method::POST, &path, None).await
 }
 
-async fn remove(world: &World, id: &Value) -> (u16, Value) {
+async fn remove(world: &TestEnv, id: &Value) -> (u16, Value) {
     let path = format!("/api/outbox/{}", id.as_str().unwrap());
-    world.ask(Method::DELETE, &path, None).await
+    world.admin_request(Method::DELETE, &path, None).await
 }
 
-async fn deliver(world: &World) {
-    engine::deliver::drain(&world.app).await.unwrap();
+async fn deliver(world: &TestEnv) {
+    engine::outbox_worker::drain(&world.app).await.unwrap();
 }
 
 /// A ticket that says `words` to its people, once this is delivered.
-async fn push(world: &World, effects: Vec<Effect>) {
+async fn push(world: &TestEnv, effects: Vec<Effect>) {
     let now = world.app.now();
     let pushed = world.app.store.write(move |tx| {
         effects
@@ -44,26 +44,26 @@ async fn push(world: &World, effects: Vec<Effect>) {
     pushed.await.unwrap();
 }
 
-fn issue(world: &World) -> domain::issue::IssueRef {
+fn issue(world: &TestEnv) -> domain::issue::IssueRef {
     world.jobs("ENG-1").pop().unwrap().issue
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_once() {
-    let world = World::by_hand([mapping()]).await;
-    let linear = world.town.faults(Vendor::Linear);
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
+    let world = TestEnv::with_manual_engine([mapping()]).await;
+    let linear = world.vendors.faults(FakeService::Linear);
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    world.tick().await;
     let comment = |body: &str| Effect::TicketComment {
         issue: issue(&world),
         body: body.to_owned(),
     };
     // It arrives, its answer is lost, and then the system is out for longer than we try.
     push(&world, vec![comment("First.")]).await;
-    linear.next_on("First.", Fault::DropAfter);
+    linear.inject_on_match("First.", InjectedFault::DropResponse);
     deliver(&world).await;
-    linear.outage(true);
-    world.wait(Duration::from_secs(25 * 3600));
+    linear.set_outage(true);
+    world.advance_clock(Duration::from_secs(25 * 3600));
     deliver(&world).await;
     let dead = owed(&world, "dead").await;
     assert_eq!(
@@ -97,7 +97,7 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
     assert_eq!(retry(&world, &dead[0]["id"]).await.0, 200);
     deliver(&world).await;
     // The others have their own times.
-    world.wait(Duration::from_secs(10));
+    world.advance_clock(Duration::from_secs(10));
     deliver(&world).await;
     let said = world.comments("ENG-1");
     let said: Vec<&str> = said
@@ -117,9 +117,18 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
             "{nobody}"
         );
     }
-    assert_eq!(world.ask(Method::GET, "/api/outbox/1", None).await.0, 405);
     assert_eq!(
-        world.ask(Method::GET, "/api/outbox/1/retry", None).await.0,
+        world
+            .admin_request(Method::GET, "/api/outbox/1", None)
+            .await
+            .0,
+        405
+    );
+    assert_eq!(
+        world
+            .admin_request(Method::GET, "/api/outbox/1/retry", None)
+            .await
+            .0,
         405
     );
     world.stop().await;
@@ -129,15 +138,15 @@ async fn what_was_given_up_is_tried_again_before_the_rest_of_its_lane_and_said_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
     const SLOW: Duration = Duration::from_millis(1_500);
-    let world = World::made(Making {
-        mappings: vec![for_repo("OPS", "shop")],
-        engine: Engine::by_hand(),
-        runs_by_hand: true,
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping_for_repo("OPS", "shop")],
+        engine: EngineMode::manual(),
+        fake_runs: true,
+        ..TestEnvOptions::default()
     })
     .await;
-    let ticket = file(&world, "OPS-1", "Add the feature").status("Ready");
-    world.turn().await;
+    let ticket = create_ticket(&world, "OPS-1", "Add the feature").status("Ready");
+    world.tick().await;
     let job = world.jobs("OPS-1").pop().unwrap();
     world
         .repo()
@@ -158,30 +167,31 @@ async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
         },
     ];
     push(&world, effects).await;
-    let town = &world.town;
-    let vendors = [Vendor::Jira, Vendor::GitHub].map(|vendor| town.faults(vendor).clone());
+    let town = &world.vendors;
+    let vendors =
+        [FakeService::Jira, FakeService::GitHub].map(|vendor| town.faults(vendor).clone());
     for vendor in &vendors {
-        vendor.next_on("On its way.", Fault::Slow(SLOW));
+        vendor.inject_on_match("On its way.", InjectedFault::DelayRequest(SLOW));
     }
 
-    let asleep = world.asleep().await;
-    let service = asleep.started(&Making::default());
+    let asleep = world.stop_service().await;
+    let service = asleep.start_process(&TestEnvOptions::default());
     let began = Instant::now();
     while vendors.iter().any(|vendor| vendor.pending() > 0) {
-        assert!(began.elapsed() < PATIENCE, "the comments are not sent");
+        assert!(began.elapsed() < TIMEOUT, "the comments are not sent");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     service.kill();
     let died = Instant::now();
     let world = asleep
-        .awake(Making {
+        .start_service(TestEnvOptions {
             mappings: Vec::new(),
-            ..Making::default()
+            ..TestEnvOptions::default()
         })
         .await;
-    world.settled().await;
+    world.wait_for_empty_outbox().await;
     world
-        .until("what was on its way has come", || died.elapsed() > SLOW * 2)
+        .wait_until("what was on its way has come", || died.elapsed() > SLOW * 2)
         .await;
     assert_eq!(ticket.comments(), ["On its way."]);
     let comments = world.repo().comments(number);
@@ -190,10 +200,10 @@ async fn a_comment_that_is_on_its_way_when_the_service_dies_comes_once() {
 }
 
 /// A world with a ticket at work that is to be told something.
-async fn owing_a_comment(body: &str) -> World {
-    let world = World::by_hand([mapping()]).await;
-    world.flag("ENG-1", "Add the feature");
-    world.turn().await;
+async fn owing_a_comment(body: &str) -> TestEnv {
+    let world = TestEnv::with_manual_engine([mapping()]).await;
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    world.tick().await;
     let (issue, body) = (issue(&world), body.to_owned());
     push(&world, vec![Effect::TicketComment { issue, body }]).await;
     world
@@ -202,13 +212,13 @@ async fn owing_a_comment(body: &str) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_owed_waits_for_a_credential_that_is_no_longer_taken() {
     let world = owing_a_comment("Told in the end.").await;
-    let linear = world.town.faults(Vendor::Linear);
-    linear.next_on("Told in the end.", Fault::Status(401));
+    let linear = world.vendors.faults(FakeService::Linear);
+    linear.inject_on_match("Told in the end.", InjectedFault::ErrorStatus(401));
     deliver(&world).await;
     assert_eq!(owed(&world, "dead").await, [] as [Value; 0]);
     let waiting = owed(&world, "pending").await;
     assert_eq!(waiting[0]["attempts"].as_u64(), Some(1), "{waiting:?}");
-    world.wait(Duration::from_secs(60));
+    world.advance_clock(Duration::from_secs(60));
     deliver(&world).await;
     assert!(
         world
@@ -223,14 +233,14 @@ async fn the_last_try_is_no_later_than_the_moment_of_giving_up() {
     let world = owing_a_comment("Never told.").await;
     let day = Duration::from_secs(24 * 3600);
     let given_up_at = world.app.now() + day;
-    world.town.faults(Vendor::Linear).outage(true);
+    world.vendors.faults(FakeService::Linear).set_outage(true);
     // Less than the shortest wait between two tries.
     let moment = Duration::from_millis(10);
-    world.wait(day - moment);
+    world.advance_clock(day - moment);
     deliver(&world).await;
     let waiting = owed(&world, "pending").await;
     assert_eq!(waiting[0]["dueAt"], json!(given_up_at), "{waiting:?}");
-    world.wait(moment);
+    world.advance_clock(moment);
     deliver(&world).await;
     let dead = owed(&world, "dead").await;
     assert_eq!(dead[0]["attempts"].as_u64(), Some(2), "{dead:?}");
@@ -243,14 +253,14 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
     let due_at = world.app.now() + Duration::from_secs(5 * 3600);
     let put_off = world.app.store.write(move |tx| {
         let error = "no answer".to_owned();
-        let failed = Retry {
+        let failed = FailedAttempt {
             ended_at: due_at,
             due_at,
-            unsure: false,
+            is_outcome_unknown: false,
             error,
         };
         let all = outbox::pending(tx)?;
-        outbox::retry(tx, &all[0], &failed)
+        outbox::schedule_retry(tx, &all[0], &failed)
     });
     put_off.await.unwrap();
     deliver(&world).await;
@@ -259,9 +269,9 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
         comments.contains(&"Told all the same.".to_owned())
     };
     assert!(!told(), "it is not its time");
-    let (hand, stop) = Stop::new();
-    let delivering = tokio::spawn(engine::deliver::run(world.app.clone(), stop));
-    world.until("it is told", told).await;
+    let (hand, stop) = ShutdownSignal::new();
+    let delivering = tokio::spawn(engine::outbox_worker::run(world.app.clone(), stop));
+    world.wait_until("it is told", told).await;
     drop(hand);
     delivering.await.unwrap();
     world.stop().await;
@@ -269,13 +279,13 @@ async fn what_a_clock_that_was_set_back_put_hours_away_is_tried_at_the_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
-    let world = World::by_hand([mapping()]).await;
-    let github = world.town.faults(Vendor::GitHub);
-    let linear = world.town.faults(Vendor::Linear);
-    world.flag("ENG-1", "Add the feature");
+    let world = TestEnv::with_manual_engine([mapping()]).await;
+    let github = world.vendors.faults(FakeService::GitHub);
+    let linear = world.vendors.faults(FakeService::Linear);
+    world.create_labelled_issue("ENG-1", "Add the feature");
     // The start waits for a host that is out; an operator has enough of it.
-    github.outage(true);
-    world.turn().await;
+    github.set_outage(true);
+    world.tick().await;
     let start = owed(&world, "pending").await;
     assert_eq!(start[0]["name"], "start run", "{start:?}");
     assert_eq!(
@@ -294,16 +304,16 @@ async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
 
     // The marker of that end is refused and given up; then the ticket runs again.
     for _ in 0..2 {
-        linear.next_on("issueRemoveLabel", Fault::Status(403));
+        linear.inject_on_match("issueRemoveLabel", InjectedFault::ErrorStatus(403));
     }
     deliver(&world).await;
     let dead = owed(&world, "dead").await;
     assert_eq!(dead[0]["name"], "move marker", "{dead:?}");
-    world.wait(Duration::from_secs(60));
-    world.turn().await;
+    world.advance_clock(Duration::from_secs(60));
+    world.tick().await;
     assert_eq!(world.jobs("ENG-1").len(), 2, "its label was still there");
     let stage = world
-        .town
+        .vendors
         .linear()
         .issue("ENG-1")
         .snapshot()
@@ -317,7 +327,7 @@ async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
     );
     deliver(&world).await;
     let now = world
-        .town
+        .vendors
         .linear()
         .issue("ENG-1")
         .snapshot()
@@ -330,11 +340,11 @@ async fn what_a_later_run_has_set_is_not_undone_and_what_is_dropped_is_told() {
     // What is being tried cannot be dropped under it.
     let issue = issue(&world);
     let stage = Stage::Implementing;
-    push(&world, vec![Effect::MoveMarker { issue, stage }]).await;
+    push(&world, vec![Effect::SetMarker { issue, stage }]).await;
     let claimed = world.app.store.write(|tx| {
         let all = outbox::pending(tx)?;
         let one = &all[0];
-        outbox::claim(tx, &one.lane, one.seq, one.due_at)
+        outbox::claim(tx, &one.queue_key, one.seq, one.due_at)
     });
     let id = json!(claimed.await.unwrap().unwrap().seq.to_string());
     assert_eq!(remove(&world, &id).await.0, 409);

@@ -28,20 +28,20 @@ pub fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-pub fn said(output: &Output) -> (i32, String, String) {
+pub fn exit_and_output(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let code = output.status.code().unwrap();
     (code, text(&output.stdout), text(&output.stderr))
 }
 
 /// `agent-implement serve` in a process of its own, on a port of its own.
-pub struct Service {
+pub struct ServiceProcess {
     child: Child,
     /// Where the network finds it.
     pub address: String,
 }
 
-impl Service {
+impl ServiceProcess {
     pub fn start(dir: &Path, flags: &[&str]) -> Self {
         let began = Instant::now();
         loop {
@@ -94,7 +94,7 @@ impl Service {
     }
 
     /// Its process.
-    pub fn id(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -105,7 +105,7 @@ impl Service {
     }
 
     /// Waits until it ends by itself, and answers its exit code.
-    pub fn ended(mut self) -> i32 {
+    pub fn wait_for_exit(mut self) -> i32 {
         let began = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             assert!(began.elapsed() < PATIENCE, "it goes on");
@@ -131,7 +131,7 @@ fn is_answered(path: &Path) -> bool {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Mostly it has ended.
         let _ = self.child.kill();
@@ -140,16 +140,21 @@ impl Drop for Service {
 }
 
 /// A client of HTTP, for tests that have no server of their own.
-pub fn client() -> reqwest::ClientBuilder {
+pub fn client_builder() -> reqwest::ClientBuilder {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
 }
 
 /// Asks the control socket of a data directory, without any token.
-pub async fn ask(dir: &Path, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+pub async fn control_request(
+    dir: &Path,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
     let socket = dir.join("control.sock");
-    let client = client().unix_socket(socket);
+    let client = client_builder().unix_socket(socket);
     let mut request = client
         .build()
         .unwrap()

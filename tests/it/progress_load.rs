@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::crypto::run_token::TokenAudience;
 use domain::job::JobKind;
-use domain::keys::run_token::Audience;
 use serde_json::json;
 use store::{Store, steps};
 
-use crate::api::{ALL_ON, Server, job};
+use crate::api_server::{ALL_FEATURES, ApiServer, dispatched_job};
 
 const REPORTS: usize = 1000;
 const CONNECTIONS: usize = 64;
@@ -20,14 +20,14 @@ const RUNS: usize = 4;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_is_on_disk() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::with(ALL_ON, Store::open(dir.path()).unwrap()).await;
+    let server = ApiServer::start_with(ALL_FEATURES, Store::open(dir.path()).unwrap()).await;
     let runs: Vec<_> = (0..RUNS)
-        .map(|number| job(&format!("01JOB{number}"), JobKind::Implementation))
+        .map(|number| dispatched_job(&format!("01JOB{number}"), JobKind::Implementation))
         .collect();
     let mut tokens = Vec::new();
     for run in &runs {
         server.put_job(run).await;
-        tokens.push(server.run_token(run, Audience::Progress));
+        tokens.push(server.run_token(run, TokenAudience::Progress));
     }
     let before = server.app.store.stats().commits;
 
@@ -42,7 +42,7 @@ async fn what_was_answered_is_on_disk() {
                         "id": format!("step-{number:04}"), "type": "clone", "status": "passed",
                         "started_at": "2027-01-15T08:00:00Z",
                     }});
-                    let told = server.ask("POST", "/runner/progress", &token, body.to_string());
+                    let told = server.send("POST", "/runner/progress", &token, body.to_string());
                     assert_eq!(told.await.status, 200);
                 }
             })

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use domain::job::{Job, JobState};
 use domain::report::FailureCode;
-use fake_vendors::scripted_agent::{Script, Step};
-use fake_vendors::{CheckReport, Means, PullSnapshot, Repo};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{CheckKind, CheckReport, FakeRepo, PullSnapshot};
 use serde_json::{Value, json};
 
-use crate::canaries::LOOK_AROUND;
+use crate::canaries::DUMP_CREDENTIALS_SCRIPT;
 use crate::gap_fill;
-use crate::world::{Gate, Making, World};
+use crate::test_env::{Gate, TestEnv, TestEnvOptions};
 
 /// Marks the comment that tells how a review stands.
-pub const GAP_ANALYSIS: &str = "<!-- agent-implement-gap-analysis -->";
+pub const GAP_ANALYSIS_MARKER: &str = "<!-- agent-implement-gap-analysis -->";
 
 const CONFIG: &str = ".agent-implement/config.yml";
 
@@ -28,12 +28,12 @@ const IMPATIENT: &str =
 /// In the prompt of a pass that is to mend what the check found.
 const FAILED: &str = "lint failed";
 
-async fn world(config: &str) -> World {
-    configured(Making::default(), config).await
+async fn world(config: &str) -> TestEnv {
+    configured(TestEnvOptions::default(), config).await
 }
 
-async fn configured(making: Making, config: &str) -> World {
-    let world = World::made(making).await;
+async fn configured(making: TestEnvOptions, config: &str) -> TestEnv {
+    let world = TestEnv::with_options(making).await;
     let commit = world
         .repo()
         .commit("main", &[(CONFIG, config)], "Configure");
@@ -46,7 +46,7 @@ fn lint(conclusion: Option<&str>) -> CheckReport<'_> {
     CheckReport {
         name: "lint",
         app: "lint-app",
-        means: Means::CheckRun,
+        kind: CheckKind::CheckRun,
         conclusion,
         summary: "feature.txt is not linted. @octocat ![x](http://evil/x.png) <!-- hidden -->",
         text: "",
@@ -54,33 +54,38 @@ fn lint(conclusion: Option<&str>) -> CheckReport<'_> {
 }
 
 /// Lets the check pass on commits whose feature is linted, and fail on all others.
-fn lint_every_push(repo: &Repo) {
+fn lint_every_push(repo: &FakeRepo) {
     let host = repo.clone();
     repo.on_push(move |_, commit| {
-        let text = host.file_at(commit, "feature.txt").unwrap_or_default();
+        let text = host.read_file(commit, "feature.txt").unwrap_or_default();
         let conclusion = match text.contains("linted") {
             true => "success",
             false => "failure",
         };
-        host.check(commit, lint(Some(conclusion))).unwrap();
+        host.report_check(commit, lint(Some(conclusion))).unwrap();
     });
 }
 
 fn works() -> Script {
-    Script::new().pass([Step::write("feature.txt", "done\n"), Step::say("Done.")])
+    Script::new().pass([
+        ScriptStep::write("feature.txt", "done\n"),
+        ScriptStep::message("Done."),
+    ])
 }
 
-fn only_pull(world: &World) -> PullSnapshot {
+fn only_pull(world: &TestEnv) -> PullSnapshot {
     let mut pulls = world.repo().pulls();
     assert_eq!(pulls.len(), 1, "{pulls:?}");
     pulls.remove(0)
 }
 
 /// The one comment on how the review of the only pull request stands.
-fn told(world: &World) -> String {
+fn told(world: &TestEnv) -> String {
     let comments = world.repo().comments(only_pull(world).number);
     let bodies = comments.into_iter().map(|comment| comment.body);
-    let mut told: Vec<String> = bodies.filter(|body| body.contains(GAP_ANALYSIS)).collect();
+    let mut told: Vec<String> = bodies
+        .filter(|body| body.contains(GAP_ANALYSIS_MARKER))
+        .collect();
     assert_eq!(told.len(), 1, "{told:#?}");
     told.remove(0)
 }
@@ -92,15 +97,17 @@ fn unresolved(job: &Job) -> Vec<String> {
     }
 }
 
-async fn step_ids(world: &World, job: &Job) -> Vec<String> {
-    let told = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+async fn step_ids(world: &TestEnv, job: &Job) -> Vec<String> {
+    let told = world
+        .admin_get(&format!("/api/jobs/{}/steps", job.id))
+        .await;
     let steps = told["steps"].as_array().unwrap().iter();
     let ids = steps.map(|step| step["id"].as_str().unwrap().to_owned());
     ids.collect()
 }
 
 /// Status, type and text of a job's patch.
-async fn patch(world: &World, job: &Job) -> (u16, String, String) {
+async fn patch(world: &TestEnv, job: &Job) -> (u16, String, String) {
     let url = format!("{}/api/jobs/{}/patch", world.address, job.id);
     let request = reqwest::Client::new().get(url);
     let answer = request
@@ -129,10 +136,13 @@ async fn what_a_check_finds_is_mended_in_the_second_pass_and_the_draft_is_left()
             .unwrap()
             .extend(pulls.iter().map(|pull| pull.draft));
     });
-    let mends = [Step::write("feature.txt", "linted\n"), Step::say("Linted.")];
-    world.script("ENG-1", works().pass_when(FAILED, mends));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    let mends = [
+        ScriptStep::write("feature.txt", "linted\n"),
+        ScriptStep::message("Linted."),
+    ];
+    world.set_agent_script("ENG-1", works().pass_if_prompt_contains(FAILED, mends));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let log = world.repo().run_log(world.repo().runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
 
@@ -163,17 +173,20 @@ async fn what_a_check_finds_is_mended_in_the_second_pass_and_the_draft_is_left()
     }
     assert!(!ids.contains(&"gap-analysis.1".to_owned()), "paid for once");
     assert_eq!(patch(&world, &job).await.0, 404);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stays_blocked_is_a_draft_with_one_comment_that_tells_it() {
     let world = world(LINT).await;
     lint_every_push(&world.repo());
-    let tries = [Step::append("feature.txt", "again\n"), Step::say("Tried.")];
-    world.script("ENG-1", works().pass_when(FAILED, tries));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    let tries = [
+        ScriptStep::append("feature.txt", "again\n"),
+        ScriptStep::message("Tried."),
+    ];
+    world.set_agent_script("ENG-1", works().pass_if_prompt_contains(FAILED, tries));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
 
     let open = unresolved(&job);
     assert_eq!(open.len(), 1, "{open:?}");
@@ -192,14 +205,14 @@ async fn what_stays_blocked_is_a_draft_with_one_comment_that_tells_it() {
     for gone in ["@octocat", "![", "hidden"] {
         assert!(!told.contains(gone), "{gone} in {told}");
     }
-    let ticket = world.town.linear().issue("ENG-1");
+    let ticket = world.vendors.linear().issue("ENG-1");
     assert_eq!(ticket.labels(), ["Agent-Implement", "Ready for Review"]);
     let said = ticket.comments();
     assert!(
         said[1].starts_with("The pull request stays a draft"),
         "{said:?}"
     );
-    world.end().await;
+    world.finish().await;
 }
 
 /// Nothing that is no clear word of the right App approves, and nothing of it can be mended.
@@ -216,16 +229,16 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
                 ..lint(Some("success"))
             },
             _ if branch.contains("pending") => CheckReport {
-                means: Means::CommitStatus,
+                kind: CheckKind::CommitStatus,
                 ..lint(None)
             },
             _ if branch.contains("older") => CheckReport {
-                means: Means::CommitStatus,
+                kind: CheckKind::CommitStatus,
                 ..lint(Some("success"))
             },
             _ => return,
         };
-        host.check(commit, report).unwrap();
+        host.report_check(commit, report).unwrap();
     });
     let rows = [
         (
@@ -255,10 +268,10 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
         ),
     ];
     for (key, title, _) in rows {
-        world.flag(key, title);
+        world.create_labelled_issue(key, title);
     }
     for (key, title, reason) in rows {
-        let job = world.ended(key).await;
+        let job = world.wait_for_job_end(key).await;
         assert_eq!(unresolved(&job), [reason], "{title}");
         let ids = step_ids(&world, &job).await;
         assert!(!ids.contains(&"mend.1".to_owned()), "{title}: {ids:?}");
@@ -266,33 +279,46 @@ async fn whoever_has_not_spoken_in_time_has_not_approved() {
     assert!(world.repo().pulls().iter().all(|pull| pull.draft));
 
     // A commit status is as good a word as a check run.
-    world.flag("ENG-6", "An older App");
-    assert_eq!(world.ended("ENG-6").await.state, JobState::Completed);
-    world.end().await;
+    world.create_labelled_issue("ENG-6", "An older App");
+    assert_eq!(
+        world.wait_for_job_end("ENG-6").await.state,
+        JobState::Completed
+    );
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_requested_change_blocks_until_it_is_dismissed_and_more_work_leaves_the_draft() {
-    let world = configured(gap_fill::making(), LINT).await;
+    let world = configured(gap_fill::options(), LINT).await;
     let bot = "lint-app[bot]";
-    let script = works().pass_when("requests changes", [Step::say("I see nothing to mend.")]);
-    let louder = [Step::write("feature.txt", "LOUD\n"), Step::say("Louder.")];
-    world.script("ENG-1", script.pass_when(gap_fill::LOUDER, louder));
-    world.flag("ENG-1", "Add the feature");
+    let script = works().pass_if_prompt_contains(
+        "requests changes",
+        [ScriptStep::message("I see nothing to mend.")],
+    );
+    let louder = [
+        ScriptStep::write("feature.txt", "LOUD\n"),
+        ScriptStep::message("Louder."),
+    ];
+    world.set_agent_script(
+        "ENG-1",
+        script.pass_if_prompt_contains(gap_fill::INSTRUCTION, louder),
+    );
+    world.create_labelled_issue("ENG-1", "Add the feature");
     world
-        .until("it is opened", || world.repo().pulls().len() == 1)
+        .wait_until("it is opened", || world.repo().pulls().len() == 1)
         .await;
     let pull = only_pull(&world);
     let repo = world.repo();
-    repo.review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
-    repo.review(
+    repo.add_review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
+    repo.add_review(
         pull.number,
         "alice",
         "CHANGES_REQUESTED",
         "I am nobody it knows.",
     );
-    repo.check(&pull.head_sha, lint(Some("success"))).unwrap();
-    let job = world.ended("ENG-1").await;
+    repo.report_check(&pull.head_sha, lint(Some("success")))
+        .unwrap();
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(
         unresolved(&job),
         ["lint-app requests changes: Say it louder."]
@@ -300,23 +326,23 @@ async fn a_requested_change_blocks_until_it_is_dismissed_and_more_work_leaves_th
     assert!(only_pull(&world).draft);
 
     // The same words on the new commit, taken back before the check ends.
-    let asked = gap_fill::body("ENG-1", pull.number);
-    assert_eq!(gap_fill::ask(&world, asked).await.status, 200);
+    let asked = gap_fill::trigger_body("ENG-1", pull.number);
+    assert_eq!(gap_fill::send_trigger(&world, asked).await.status, 200);
     world
-        .until("it is pushed", || {
+        .wait_until("it is pushed", || {
             only_pull(&world).head_sha != pull.head_sha
         })
         .await;
-    let review = repo.review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
-    repo.dismiss(review);
+    let review = repo.add_review(pull.number, bot, "CHANGES_REQUESTED", "Say it louder.");
+    repo.dismiss_review(review);
     let head = only_pull(&world).head_sha;
-    repo.check(&head, lint(Some("success"))).unwrap();
-    let job = world.ended("ENG-1").await;
+    repo.report_check(&head, lint(Some("success"))).unwrap();
+    let job = world.wait_for_job_end("ENG-1").await;
     let log = repo.run_log(repo.runs()[1].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
     assert!(!only_pull(&world).draft);
     assert!(told(&world).contains("Nothing is left open."));
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -327,7 +353,7 @@ async fn a_managed_review_is_read_by_its_severity_and_its_remarks() {
     let report = |text| CheckReport {
         name: "Claude Code Review",
         app: "claude",
-        means: Means::CheckRun,
+        kind: CheckKind::CheckRun,
         conclusion: Some("neutral"),
         summary: "",
         text,
@@ -336,22 +362,28 @@ async fn a_managed_review_is_read_by_its_severity_and_its_remarks() {
         "All well.\n<!-- bughunter-severity: {\"normal\":0,\"nit\":2,\"pre_existing\":0} -->";
     let host = world.repo();
     world.repo().on_push(move |_, commit| {
-        if host.file_at(commit, "feature.txt").as_deref() == Some("two\n") {
-            host.check(commit, report(fine)).unwrap();
+        if host.read_file(commit, "feature.txt").as_deref() == Some("two\n") {
+            host.report_check(commit, report(fine)).unwrap();
         }
     });
-    let mends = [Step::write("feature.txt", "two\n"), Step::say("Two.")];
-    world.script("ENG-1", works().pass_when("off by one", mends));
-    world.flag("ENG-1", "Add the feature");
+    let mends = [
+        ScriptStep::write("feature.txt", "two\n"),
+        ScriptStep::message("Two."),
+    ];
+    world.set_agent_script(
+        "ENG-1",
+        works().pass_if_prompt_contains("off by one", mends),
+    );
+    world.create_labelled_issue("ENG-1", "Add the feature");
     world
-        .until("it is opened", || world.repo().pulls().len() == 1)
+        .wait_until("it is opened", || world.repo().pulls().len() == 1)
         .await;
     let (pull, repo) = (only_pull(&world), world.repo());
     let bad = "One.\n<!-- bughunter-severity: {\"normal\":1,\"nit\":0,\"pre_existing\":0} -->";
     let body = "🔴 **Important**: off by one";
-    repo.remark(pull.number, "claude[bot]", "feature.txt", 1, body);
-    repo.check(&pull.head_sha, report(bad)).unwrap();
-    let job = world.ended("ENG-1").await;
+    repo.add_review_comment(pull.number, "claude[bot]", "feature.txt", 1, body);
+    repo.report_check(&pull.head_sha, report(bad)).unwrap();
+    let job = world.wait_for_job_end("ENG-1").await;
     let log = repo.run_log(repo.runs()[0].id);
     assert_eq!(job.state, JobState::Completed, "{log}");
     assert!(
@@ -359,19 +391,22 @@ async fn a_managed_review_is_read_by_its_severity_and_its_remarks() {
         "{log}"
     );
     assert!(!only_pull(&world).draft);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_pushes_while_findings_are_mended_stays() {
     let world = world(LINT).await;
     lint_every_push(&world.repo());
-    let gate = Gate::of(&world);
-    let mends = [gate.wait(), Step::write("feature.txt", "linted\n")];
-    world.script("ENG-1", works().pass_when(FAILED, mends));
-    world.flag("ENG-1", "Add the feature");
+    let gate = Gate::new(&world);
+    let mends = [
+        gate.wait_step(),
+        ScriptStep::write("feature.txt", "linted\n"),
+    ];
+    world.set_agent_script("ENG-1", works().pass_if_prompt_contains(FAILED, mends));
+    world.create_labelled_issue("ENG-1", "Add the feature");
     world
-        .until("its comment is there", || {
+        .wait_until("its comment is there", || {
             let pulls = world.repo().pulls();
             pulls
                 .iter()
@@ -384,7 +419,7 @@ async fn what_a_person_pushes_while_findings_are_mended_stays() {
         .commit(&branch, &[("a.txt", "theirs\n")], "Mine");
     let theirs = theirs.unwrap();
     gate.open();
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
 
     assert_eq!(world.repo().branch_head(&branch), Some(theirs.clone()));
     let open = unresolved(&job);
@@ -398,22 +433,28 @@ async fn what_a_person_pushes_while_findings_are_mended_stays() {
     let (status, kind, patch) = patch(&world, &job).await;
     assert_eq!((status, kind.as_str()), (200, "text/plain; charset=utf-8"));
     assert!(patch.contains("-done\n+linted\n"), "{patch}");
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_pushes_while_more_work_is_done_stays() {
-    let world = configured(gap_fill::making(), "").await;
-    let gate = Gate::of(&world);
-    let louder = [gate.wait(), Step::write("feature.txt", "LOUD\n")];
-    world.script("ENG-1", works().pass_when(gap_fill::LOUDER, louder));
-    world.flag("ENG-1", "Add the feature");
-    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    let world = configured(gap_fill::options(), "").await;
+    let gate = Gate::new(&world);
+    let louder = [gate.wait_step(), ScriptStep::write("feature.txt", "LOUD\n")];
+    world.set_agent_script(
+        "ENG-1",
+        works().pass_if_prompt_contains(gap_fill::INSTRUCTION, louder),
+    );
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    assert_eq!(
+        world.wait_for_job_end("ENG-1").await.state,
+        JobState::Completed
+    );
     let pull = only_pull(&world);
-    let asked = gap_fill::body("ENG-1", pull.number);
-    assert_eq!(gap_fill::ask(&world, asked).await.status, 200);
+    let asked = gap_fill::trigger_body("ENG-1", pull.number);
+    assert_eq!(gap_fill::send_trigger(&world, asked).await.status, 200);
     world
-        .until("the agent works", || {
+        .wait_until("the agent works", || {
             let runs = world.repo().runs();
             runs.len() == 2 && world.repo().run_log(runs[1].id).contains("agent started")
         })
@@ -423,7 +464,7 @@ async fn what_a_person_pushes_while_more_work_is_done_stays() {
         .commit(&pull.head, &[("a.txt", "theirs\n")], "Mine");
     let theirs = theirs.unwrap();
     gate.open();
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
 
     let JobState::Failed { code, reason } = &job.state else {
         panic!("{:?}", job.state)
@@ -439,14 +480,16 @@ async fn what_a_person_pushes_while_more_work_is_done_stays() {
     let (status, _, kept) = patch(&world, &job).await;
     assert_eq!(status, 200);
     assert!(kept.contains("-done\n+LOUD\n"), "{kept}");
-    let shown = world.admin(&format!("/api/jobs/{}", job.id)).await;
+    let shown = world.admin_get(&format!("/api/jobs/{}", job.id)).await;
     assert_eq!(shown["failureCode"], "PUSH_REJECTED");
-    let missing = world.admin("/api/jobs/01NOBODY/patch").await;
+    let missing = world.admin_get("/api/jobs/01NOBODY/patch").await;
     assert_eq!(missing, json!({"error": "job not found"}));
     let others = &world.jobs("ENG-1")[0];
-    let missing = world.admin(&format!("/api/jobs/{}/patch", others.id)).await;
+    let missing = world
+        .admin_get(&format!("/api/jobs/{}/patch", others.id))
+        .await;
     assert_eq!(missing, json!({"error": "no patch"}));
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -454,27 +497,27 @@ async fn a_secret_in_what_was_mended_is_not_pushed_and_not_kept() {
     let world = world(LINT).await;
     lint_every_push(&world.repo());
     let leaks = [
-        Step::write("feature.txt", "linted\n"),
-        Step::write(".env", "PASSWORD=correct-horse\n"),
+        ScriptStep::write("feature.txt", "linted\n"),
+        ScriptStep::write(".env", "PASSWORD=correct-horse\n"),
     ];
-    world.script("ENG-1", works().pass_when(FAILED, leaks));
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", works().pass_if_prompt_contains(FAILED, leaks));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let JobState::Failed { code, .. } = &job.state else {
         panic!("{:?}", job.state)
     };
     assert_eq!(*code, Some(FailureCode::SensitiveFilesBlocked));
     let pull = only_pull(&world);
     assert!(pull.draft);
-    let text = world.repo().file_at(&pull.head, "feature.txt");
+    let text = world.repo().read_file(&pull.head, "feature.txt");
     assert_eq!(text.as_deref(), Some("done\n"));
     assert_eq!(patch(&world, &job).await.0, 404);
-    world.end().await;
+    world.finish().await;
 }
 
 /// Every token that the host has ever made.
-fn minted(world: &World) -> Vec<String> {
-    let github = std::fs::read(world.town.dir().join("github.json")).unwrap();
+fn minted(world: &TestEnv) -> Vec<String> {
+    let github = std::fs::read(world.vendors.dir().join("github.json")).unwrap();
     let github: Value = serde_json::from_slice(&github).unwrap();
     let tokens = github["tokens"].as_object().unwrap();
     tokens.keys().cloned().collect()
@@ -486,12 +529,18 @@ async fn no_token_of_the_repository_lives_while_findings_are_mended() {
     lint_every_push(&world.repo());
     let found = world.dir().join("agent-found");
     let mends = [
-        Step::run(&format!("{{ {LOOK_AROUND} }} >{}", found.display())),
-        Step::write("feature.txt", "linted\n"),
+        ScriptStep::run(&format!(
+            "{{ {DUMP_CREDENTIALS_SCRIPT} }} >{}",
+            found.display()
+        )),
+        ScriptStep::write("feature.txt", "linted\n"),
     ];
-    world.script("ENG-1", works().pass_when(FAILED, mends));
-    world.flag("ENG-1", "Add the feature");
-    assert_eq!(world.ended("ENG-1").await.state, JobState::Completed);
+    world.set_agent_script("ENG-1", works().pass_if_prompt_contains(FAILED, mends));
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    assert_eq!(
+        world.wait_for_job_end("ENG-1").await.state,
+        JobState::Completed
+    );
     let found = std::fs::read_to_string(&found).unwrap();
     assert!(found.contains("agent-implement run"), "{found}");
     let minted = minted(&world);
@@ -502,5 +551,5 @@ async fn no_token_of_the_repository_lives_while_findings_are_mended() {
     for token in minted {
         assert!(!found.contains(&token), "{found}");
     }
-    world.end().await;
+    world.finish().await;
 }

@@ -2,12 +2,12 @@
 //! messages*)
 
 use domain::job::RunHandle;
-use fake_vendors::scripted_agent::{Script, Step};
-use fake_vendors::{Fault, Vendor};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeService, InjectedFault};
 use futures_util::stream::{self, StreamExt};
 
-use crate::jira::with_query;
-use crate::world::{World, mapping};
+use crate::jira::mapping_with_query;
+use crate::test_env::{TestEnv, mapping};
 
 /// How many stories are told at once?
 const SIDE_BY_SIDE: usize = 4;
@@ -16,7 +16,7 @@ const SIDE_BY_SIDE: usize = 4;
 struct Row {
     name: &'static str,
     /// What is in the way.
-    prepare: fn(&World),
+    prepare: fn(&TestEnv),
     script: Script,
     code: Option<&'static str>,
     reason: &'static str,
@@ -36,11 +36,11 @@ fn row(name: &'static str, script: Script, code: &'static str, reason: &'static 
 }
 
 fn works() -> Script {
-    Script::new().pass([Step::write("feature.txt", "done\n")])
+    Script::new().pass([ScriptStep::write("feature.txt", "done\n")])
 }
 
 /// Commits a file to the base branch.
-fn commit(world: &World, path: &str, text: &str) {
+fn commit(world: &TestEnv, path: &str, text: &str) {
     world
         .repo()
         .commit("main", &[(path, text)], "Settings")
@@ -51,32 +51,35 @@ fn rows() -> Vec<Row> {
     vec![
         row(
             "turn budget used up",
-            Script::new().pass([Step::Loop]),
+            Script::new().pass([ScriptStep::ExhaustTurns]),
             "MAX_TURNS_EXHAUSTED",
             "model invocation failed with exit code 1: Reached max turns (50)",
         ),
         row(
             "the model's interface refused",
-            Script::new().pass([Step::fail_api(529, "Overloaded")]),
+            Script::new().pass([ScriptStep::api_error(529, "Overloaded")]),
             "PROVIDER_UNAVAILABLE",
             "model invocation failed with exit code 1: API Error: 529 Overloaded",
         ),
         row(
             "the agent ended without a result",
-            Script::new().pass([Step::Die { code: 3 }]),
+            Script::new().pass([ScriptStep::Exit { code: 3 }]),
             "",
             "model invocation failed with exit code 3: it ended without a result",
         ),
         row(
             "no file changes",
-            Script::new().pass([Step::say("There is nothing to do.")]),
+            Script::new().pass([ScriptStep::message("There is nothing to do.")]),
             "NO_CHANGES",
             "Nothing to commit: no file changes in the working tree",
         ),
         Row {
             prepare: |world| {
-                let github = world.town.faults(Vendor::GitHub);
-                github.next_on("POST /repos/acme/shop/pulls", Fault::Status(422));
+                let github = world.vendors.faults(FakeService::GitHub);
+                github.inject_on_match(
+                    "POST /repos/acme/shop/pulls",
+                    InjectedFault::ErrorStatus(422),
+                );
             },
             pushed: true,
             ..row(
@@ -88,8 +91,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             prepare: |world| {
-                let git = world.town.faults(Vendor::Git);
-                git.next(Fault::Status(403));
+                let git = world.vendors.faults(FakeService::Git);
+                git.inject_next(InjectedFault::ErrorStatus(403));
             },
             ..row(
                 "the host gives no access",
@@ -157,13 +160,13 @@ async fn every_failure_is_told_in_its_words_and_with_its_code() {
 }
 
 async fn tell(row: &Row) {
-    let (name, world) = (row.name, World::start().await);
+    let (name, world) = (row.name, TestEnv::start().await);
     // The run is started before anything stands in its way: only what it meets itself counts.
-    world.script("ENG-1", row.script.clone());
+    world.set_agent_script("ENG-1", row.script.clone());
     (row.prepare)(&world);
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
-    let log = world.admin("/api/log").await;
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
+    let log = world.admin_get("/api/log").await;
     assert_eq!(log[0]["status"], "failed", "{name}: {job:?}");
     assert_eq!(log[0]["failureCode"].as_str(), row.code, "{name}: {job:?}");
     let comments = world.comments("ENG-1");
@@ -174,26 +177,30 @@ async fn tell(row: &Row) {
     let begins = row.reason.ends_with(' ') && told.starts_with(&expected);
     assert!(begins || *told == expected, "{name}: {told}");
     assert_eq!(excerpt, "Log excerpt (`session_failed`)", "{name}");
-    assert!(world.town.linear().issue("ENG-1").labels().is_empty());
+    assert!(world.vendors.linear().issue("ENG-1").labels().is_empty());
     let is_pushed = world.repo().branches().contains(&job.branch);
     assert_eq!(is_pushed, row.pushed, "{name}");
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
-    let world = World::mapped([mapping(), with_query("OPS", "project = OPS", "OPS")]).await;
-    let says = Script::new().pass([Step::say("There is nothing to do, @mia: it is done.")]);
+    let world =
+        TestEnv::with_mappings([mapping(), mapping_with_query("OPS", "project = OPS", "OPS")])
+            .await;
+    let says = Script::new().pass([ScriptStep::message(
+        "There is nothing to do, @mia: it is done.",
+    )]);
     for key in ["ENG-1", "OPS-1"] {
-        world.script(key, says.clone());
+        world.set_agent_script(key, says.clone());
     }
-    world.flag("ENG-1", "Add the feature");
-    let ticket = world.town.jira().issue("OPS-1").title("Add the feature");
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let ticket = world.vendors.jira().issue("OPS-1").title("Add the feature");
     ticket.repo("OPS").status("Ready");
-    let job = world.ended("ENG-1").await;
-    world.ended("OPS-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
+    world.wait_for_job_end("OPS-1").await;
 
-    let comments = world.town.linear().issue("ENG-1").comments();
+    let comments = world.vendors.linear().issue("ENG-1").comments();
     let [comment] = &comments[..] else {
         panic!("{comments:#?}")
     };
@@ -209,7 +216,7 @@ async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
     assert!(comment.ends_with("\n```\n\n+++"), "{comment}");
     assert!(!comment.contains("::add-mask::"), "{comment}");
 
-    let shown = world.town.jira().issue("OPS-1").snapshot().unwrap();
+    let shown = world.vendors.jira().issue("OPS-1").snapshot().unwrap();
     let [comment] = &shown.comments[..] else {
         panic!("{:#?}", shown.comments)
     };
@@ -236,5 +243,5 @@ async fn a_failure_is_one_comment_in_the_order_in_which_people_need_it() {
         "{}",
         comment.text
     );
-    world.end().await;
+    world.finish().await;
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use domain::issue::Related;
+use domain::crypto::run_token::TokenAudience;
+use domain::issue::RelatedIssues;
 use domain::job::{JobKind, JobState};
-use domain::keys::run_token::Audience;
 use serde_json::{Value, json};
-use store::{Store, contexts, steps};
+use store::{Store, issue_contexts, steps};
 
-use crate::api::{ACCESS_CODE, Server, answer, job};
+use crate::api_server::{ACCESS_CODE, ApiServer, dispatched_job, send_checked};
 
 const RESULT: &str = "/runner/result";
 const PROGRESS: &str = "/runner/progress";
@@ -41,10 +41,10 @@ fn but(mut body: Value, pointer: &str, value: Value) -> String {
 
 #[tokio::test]
 async fn a_bad_result_is_told_apart_and_spends_no_token() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let token = server.run_token(&job, Audience::Result);
+    let token = server.run_token(&job, TokenAudience::Result);
     let rows = [
         (String::new(), "invalid_body"),
         ("{".into(), "invalid_body"),
@@ -99,42 +99,42 @@ async fn a_bad_result_is_told_apart_and_spends_no_token() {
         ),
     ];
     for (body, slug) in rows {
-        let told = server.ask("POST", RESULT, &token, body.clone()).await;
-        assert_eq!(told.fault(), (400, slug), "{body}");
+        let told = server.send("POST", RESULT, &token, body.clone()).await;
+        assert_eq!(told.error(), (400, slug), "{body}");
     }
-    assert!(!server.job("01JOB").reported);
+    assert!(!server.job("01JOB").result_accepted);
 
     let told = server
-        .ask("POST", RESULT, &token, success().to_string())
+        .send("POST", RESULT, &token, success().to_string())
         .await;
     assert_eq!(told.status, 200);
     assert_eq!(told.body, json!({"acknowledged": true, "warnings": []}));
     assert_eq!(server.job("01JOB").state, JobState::Completed);
 
     let again = server
-        .ask("POST", RESULT, &token, success().to_string())
+        .send("POST", RESULT, &token, success().to_string())
         .await;
-    assert_eq!(again.fault(), (409, "already_consumed"));
+    assert_eq!(again.error(), (409, "already_consumed"));
     // The checks of the body come before that of the token's use.
-    let odd = server.ask("POST", RESULT, &token, "{}".to_owned()).await;
-    assert_eq!(odd.fault(), (400, "invalid_phase"));
+    let odd = server.send("POST", RESULT, &token, "{}".to_owned()).await;
+    assert_eq!(odd.error(), (400, "invalid_phase"));
 }
 
 #[tokio::test]
 async fn a_detail_that_is_not_understood_is_warned_of() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let token = server.run_token(&job, Audience::Result);
+    let token = server.run_token(&job, TokenAudience::Result);
     let body = but(success(), "/usage", json!("much"));
-    let told = server.ask("POST", RESULT, &token, body).await;
+    let told = server.send("POST", RESULT, &token, body).await;
     assert_eq!(told.status, 200);
     assert_eq!(told.body["warnings"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_failure_or_another_phase_needs_no_pull_request() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let failed = json!({"phase": "implementation", "outcome": "failure", "comments": []});
     let planned =
         json!({"phase": "planning", "outcome": "success", "comments": [{"body": "plan"}]});
@@ -143,10 +143,10 @@ async fn a_failure_or_another_phase_needs_no_pull_request() {
         ("01B", JobKind::Planning, planned, "completed"),
     ];
     for (id, kind, body, status) in rows {
-        let job = job(id, kind);
+        let job = dispatched_job(id, kind);
         server.put_job(&job).await;
-        let token = server.run_token(&job, Audience::Result);
-        let told = server.ask("POST", RESULT, &token, body.to_string()).await;
+        let token = server.run_token(&job, TokenAudience::Result);
+        let told = server.send("POST", RESULT, &token, body.to_string()).await;
         assert_eq!(told.status, 200, "{told:?}");
         assert_eq!(server.job(id).state.status(), status);
     }
@@ -154,13 +154,28 @@ async fn a_failure_or_another_phase_needs_no_pull_request() {
 
 #[tokio::test]
 async fn a_bad_token_is_told_apart_on_every_route() {
-    let server = Server::start().await;
-    let known = job("01JOB", JobKind::Planning);
+    let server = ApiServer::start().await;
+    let known = dispatched_job("01JOB", JobKind::Planning);
     server.put_job(&known).await;
     let calls = [
-        ("POST", RESULT, Audience::Result, Audience::Progress),
-        ("POST", PROGRESS, Audience::Progress, Audience::Result),
-        ("GET", CONTEXT, Audience::Progress, Audience::Result),
+        (
+            "POST",
+            RESULT,
+            TokenAudience::Result,
+            TokenAudience::Progress,
+        ),
+        (
+            "POST",
+            PROGRESS,
+            TokenAudience::Progress,
+            TokenAudience::Result,
+        ),
+        (
+            "GET",
+            CONTEXT,
+            TokenAudience::Progress,
+            TokenAudience::Result,
+        ),
     ];
     for (method, path, own, other) in calls {
         let good = server.run_token(&known, own);
@@ -169,46 +184,49 @@ async fn a_bad_token_is_told_apart_on_every_route() {
             ("nonsense".to_owned(), "malformed"),
             ("a.b.c".to_owned(), "malformed"),
             (format!("{rest}.AAAA"), "bad_signature"),
-            (server.token_for(&known, own, Duration::ZERO), "expired"),
+            (
+                server.run_token_with_ttl(&known, own, Duration::ZERO),
+                "expired",
+            ),
             (server.run_token(&known, other), "wrong_audience"),
         ];
         for (token, slug) in faults {
             // The token is checked before the body is read.
-            let told = server.ask(method, path, &token, None).await;
-            assert_eq!(told.fault(), (401, slug), "{path}");
+            let told = server.send(method, path, &token, None).await;
+            assert_eq!(told.error(), (401, slug), "{path}");
             assert_eq!(told.header("www-authenticate"), "Bearer");
         }
         for header in ["", "Basic abc", "Bearer", "Bearer ", "nonsense"] {
             let request = server.request(method, path).header("authorization", header);
-            assert_eq!(answer(request).await.fault(), (401, "missing_bearer"));
+            assert_eq!(send_checked(request).await.error(), (401, "missing_bearer"));
         }
-        let told = server.ask(method, path, "", None).await;
-        assert_eq!(told.fault(), (401, "missing_bearer"));
+        let told = server.send(method, path, "", None).await;
+        assert_eq!(told.error(), (401, "missing_bearer"));
     }
 }
 
 #[tokio::test]
 async fn a_token_of_an_unknown_run_is_refused() {
-    let server = Server::start().await;
-    let unknown = job("01NEVER", JobKind::Implementation);
-    let result = server.run_token(&unknown, Audience::Result);
-    let progress = server.run_token(&unknown, Audience::Progress);
-    let told = server.ask("POST", RESULT, &result, success().to_string());
-    assert_eq!(told.await.fault(), (401, "malformed"));
-    let told = server.ask("POST", PROGRESS, &progress, step("s").to_string());
-    assert_eq!(told.await.fault(), (404, "job_not_found"));
-    let told = server.ask("POST", PROGRESS, &progress, "{}".to_owned());
-    assert_eq!(told.await.fault(), (400, "step_required"));
-    let told = server.ask("GET", CONTEXT, &progress, None);
-    assert_eq!(told.await.fault(), (401, "malformed"));
+    let server = ApiServer::start().await;
+    let unknown = dispatched_job("01NEVER", JobKind::Implementation);
+    let result = server.run_token(&unknown, TokenAudience::Result);
+    let progress = server.run_token(&unknown, TokenAudience::Progress);
+    let told = server.send("POST", RESULT, &result, success().to_string());
+    assert_eq!(told.await.error(), (401, "malformed"));
+    let told = server.send("POST", PROGRESS, &progress, step("s").to_string());
+    assert_eq!(told.await.error(), (404, "job_not_found"));
+    let told = server.send("POST", PROGRESS, &progress, "{}".to_owned());
+    assert_eq!(told.await.error(), (400, "step_required"));
+    let told = server.send("GET", CONTEXT, &progress, None);
+    assert_eq!(told.await.error(), (401, "malformed"));
 }
 
 #[tokio::test]
 async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let token = server.run_token(&job, Audience::Progress);
+    let token = server.run_token(&job, TokenAudience::Progress);
     let rows = [
         (String::new(), "invalid_body"),
         ("[".into(), "invalid_body"),
@@ -230,14 +248,16 @@ async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
         (but(step("s"), "/step/type", json!({})), "invalid_step_type"),
     ];
     for (body, slug) in rows {
-        let told = server.ask("POST", PROGRESS, &token, body.clone()).await;
-        assert_eq!(told.fault(), (400, slug), "{body}");
+        let told = server.send("POST", PROGRESS, &token, body.clone()).await;
+        assert_eq!(told.error(), (400, slug), "{body}");
     }
     let mut body = step("s");
     body["step"]["elapsed"] = json!(12);
     body["log"] = json!("line");
     for _ in 0..2 {
-        let told = server.ask("POST", PROGRESS, &token, body.to_string()).await;
+        let told = server
+            .send("POST", PROGRESS, &token, body.to_string())
+            .await;
         assert_eq!(told.status, 200);
         assert_eq!(told.body, json!({"acknowledged": true}));
     }
@@ -253,31 +273,31 @@ async fn a_bad_step_is_told_apart_and_good_ones_are_kept() {
 
 #[tokio::test]
 async fn progress_and_result_are_spent_apart() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let result = server.run_token(&job, Audience::Result);
-    let progress = server.run_token(&job, Audience::Progress);
-    let told = server.ask("POST", RESULT, &result, success().to_string());
+    let result = server.run_token(&job, TokenAudience::Result);
+    let progress = server.run_token(&job, TokenAudience::Progress);
+    let told = server.send("POST", RESULT, &result, success().to_string());
     assert_eq!(told.await.status, 200);
-    let told = server.ask("POST", PROGRESS, &progress, step("late").to_string());
+    let told = server.send("POST", PROGRESS, &progress, step("late").to_string());
     assert_eq!(told.await.status, 200, "what comes after the end is kept");
     assert_eq!(server.job("01JOB").state, JobState::Completed);
 }
 
 #[tokio::test]
 async fn of_fifty_equal_results_exactly_one_counts() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let token = server.run_token(&job, Audience::Result);
-    let posts = (0..50).map(|_| server.ask("POST", RESULT, &token, success().to_string()));
+    let token = server.run_token(&job, TokenAudience::Result);
+    let posts = (0..50).map(|_| server.send("POST", RESULT, &token, success().to_string()));
     let mut told = [0, 0];
     for answer in futures_util::future::join_all(posts).await {
         match answer.status {
             200 => told[0] += 1,
             _ => {
-                assert_eq!(answer.fault(), (409, "already_consumed"));
+                assert_eq!(answer.error(), (409, "already_consumed"));
                 told[1] += 1;
             }
         }
@@ -287,21 +307,21 @@ async fn of_fifty_equal_results_exactly_one_counts() {
 
 #[tokio::test]
 async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let (planning, job) = (
-        job("01A", JobKind::Planning),
-        job("01B", JobKind::Implementation),
+        dispatched_job("01A", JobKind::Planning),
+        dispatched_job("01B", JobKind::Implementation),
     );
     for job in [&planning, &job] {
         server.put_job(job).await;
     }
-    let token = server.run_token(&job, Audience::Progress);
-    let told = server.ask("GET", CONTEXT, &token, None).await;
+    let token = server.run_token(&job, TokenAudience::Progress);
+    let told = server.send("GET", CONTEXT, &token, None).await;
     let nothing =
         json!({"planningContext": "", "parent": null, "siblings": [], "dependencies": []});
     assert_eq!((told.status, told.body), (200, nothing));
 
-    let related = Related {
+    let related = RelatedIssues {
         parent: Some("ENG-9: big (Doing)".into()),
         siblings: vec!["ENG-2: b (Todo)".into()],
         dependencies: vec!["blocks ENG-3: c (Todo)".into()],
@@ -309,17 +329,17 @@ async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around
     let (issue, known) = (job.issue.id.clone(), related.clone());
     let store = &server.app.store;
     store
-        .write(move |tx| contexts::put_related(tx, &issue, &known))
+        .write(move |tx| issue_contexts::put_related(tx, &issue, &known))
         .await
         .unwrap();
-    let result = server.run_token(&planning, Audience::Result);
+    let result = server.run_token(&planning, TokenAudience::Result);
     let comments = json!([{"body": "# First"}, {"body": "Second @all"}]);
     let plan = json!({"phase": "planning", "outcome": "success", "comments": comments});
-    let told = server.ask("POST", RESULT, &result, plan.to_string()).await;
+    let told = server.send("POST", RESULT, &result, plan.to_string()).await;
     assert_eq!(told.status, 200);
 
     // No ticketing system is configured here, so the plan is told as it was stored.
-    let told = server.ask("GET", CONTEXT, &token, None).await;
+    let told = server.send("GET", CONTEXT, &token, None).await;
     let text = told.body["planningContext"].as_str().unwrap();
     assert!(text.starts_with("The plan for ENG-1"), "{text}");
     assert!(text.find("# First") < text.find("Second @"), "{text}");
@@ -331,22 +351,22 @@ async fn the_planning_context_is_the_plan_that_was_posted_and_what_stands_around
 #[tokio::test]
 async fn without_a_secret_runs_cannot_report() {
     let flags = ["--admin-access-code", ACCESS_CODE];
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     for (method, path) in [("POST", RESULT), ("POST", PROGRESS), ("GET", CONTEXT)] {
-        let told = server.ask(method, path, "any", None).await;
-        assert_eq!(told.fault(), (501, "Runner callback not configured"));
+        let told = server.send(method, path, "any", None).await;
+        assert_eq!(told.error(), (501, "Runner callback not configured"));
     }
 }
 
 #[tokio::test]
 async fn a_large_body_is_refused_with_and_without_its_length() {
-    let server = Server::start().await;
-    let job = job("01JOB", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let job = dispatched_job("01JOB", JobKind::Implementation);
     server.put_job(&job).await;
-    let token = server.run_token(&job, Audience::Progress);
+    let token = server.run_token(&job, TokenAudience::Progress);
     let large = vec![b' '; (1 << 20) + 1];
     let told = server.request("POST", PROGRESS).bearer_auth(&token);
-    let told = answer(told.body(large.clone())).await;
+    let told = send_checked(told.body(large.clone())).await;
     assert_eq!(told.status, 413);
     assert!(told.body["error"].is_string());
 
@@ -361,13 +381,13 @@ async fn a_large_body_is_refused_with_and_without_its_length() {
     }
     head.extend(b"0\r\n\r\n");
     assert!(
-        crate::api::raw(server.address, &head)
+        crate::api_server::send_raw(server.address, &head)
             .await
             .starts_with("HTTP/1.1 413")
     );
 
     let mut fits = step("s").to_string();
     fits.push_str(&" ".repeat((1 << 20) - fits.len()));
-    let told = server.ask("POST", PROGRESS, &token, fits).await;
+    let told = server.send("POST", PROGRESS, &token, fits).await;
     assert_eq!(told.status, 200);
 }

@@ -3,12 +3,12 @@
 use serde_json::json;
 use store::Store;
 
-use crate::api::{ACCESS_CODE, Server};
-use crate::world::{World, mapping};
+use crate::api_server::{ACCESS_CODE, ApiServer};
+use crate::test_env::{TestEnv, mapping};
 
 const PATH: &str = "/api/runner-mode";
 
-async fn server(flags: &[&str], store: Store) -> (Server, String) {
+async fn server(flags: &[&str], store: Store) -> (ApiServer, String) {
     let all: Vec<&str> = [
         "--admin-access-code",
         ACCESS_CODE,
@@ -18,14 +18,14 @@ async fn server(flags: &[&str], store: Store) -> (Server, String) {
     .into_iter()
     .chain(flags.iter().copied())
     .collect();
-    let server = Server::with(&all, store).await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start_with(&all, store).await;
+    let token = server.sign_in().await;
     for (team, execution) in [("ENG", "github-actions"), ("OPS", "fly-machines")] {
         let mapping = json!({
             "teamKey": team, "owner": "acme", "repo": "shop", "defaultBranch": "main",
             "executionMode": execution,
         });
-        let saved = server.ask("POST", "/api/mappings", &token, mapping.to_string());
+        let saved = server.send("POST", "/api/mappings", &token, mapping.to_string());
         assert_eq!(saved.await.status, 200);
     }
     (server, token)
@@ -34,7 +34,7 @@ async fn server(flags: &[&str], store: Store) -> (Server, String) {
 #[tokio::test]
 async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
     let (server, token) = server(&[], Store::in_memory().unwrap()).await;
-    let told = server.ask("GET", PATH, &token, None).await.body;
+    let told = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         (&told["mode"], &told["source"]),
         (&json!("default"), &json!("default"))
@@ -56,8 +56,8 @@ async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
         (r#"{"mode":"docker"}"#, bad),
         (r#"{"mode":"CI"}"#, bad),
     ] {
-        let told = server.ask("POST", PATH, &token, body.to_owned()).await;
-        assert_eq!(told.fault(), (400, sentence), "{body}");
+        let told = server.send("POST", PATH, &token, body.to_owned()).await;
+        assert_eq!(told.error(), (400, sentence), "{body}");
     }
     for (given, mode, waiting) in [
         ("gha", "ci", 0),
@@ -69,9 +69,9 @@ async fn a_mode_is_stored_and_says_whose_runs_it_keeps_waiting() {
         ("default", "default", 1),
     ] {
         let body = json!({"mode": given}).to_string();
-        let told = server.ask("POST", PATH, &token, body).await;
+        let told = server.send("POST", PATH, &token, body).await;
         assert_eq!(told.status, 200, "{told:?}");
-        let shown = server.ask("GET", PATH, &token, None).await.body;
+        let shown = server.send("GET", PATH, &token, None).await.body;
         assert_eq!(told.body, shown);
         assert_eq!(shown["mode"], json!(mode));
         assert_eq!(
@@ -91,15 +91,15 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
     let store = Store::in_memory().unwrap();
     let (overridden, token) = server(&["--runner-mode", "gha"], store.clone()).await;
     let body = json!({"mode": "shadow"}).to_string();
-    let told = overridden.ask("POST", PATH, &token, body).await;
+    let told = overridden.send("POST", PATH, &token, body).await;
     let sentence = "RUNNER_MODE env var is set; persisted to DB but has no effect at runtime until the env var is unset";
-    assert_eq!(told.fault(), (409, sentence));
+    assert_eq!(told.error(), (409, sentence));
     assert_eq!(told.body["persisted"], json!(true));
     assert_eq!(
         (&told.body["mode"], &told.body["source"]),
         (&json!("ci"), &json!("env"))
     );
-    let shown = overridden.ask("GET", PATH, &token, None).await.body;
+    let shown = overridden.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         (&shown["mode"], &shown["source"]),
         (&json!("ci"), &json!("env"))
@@ -108,7 +108,7 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
     assert_eq!(shown["ineligible"], json!([]));
 
     let (free, token) = server(&[], store).await;
-    let shown = free.ask("GET", PATH, &token, None).await.body;
+    let shown = free.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         (&shown["mode"], &shown["source"]),
         (&json!("shadow"), &json!("stored"))
@@ -117,22 +117,22 @@ async fn the_environment_beats_what_is_stored_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_repository_names_its_image_within_what_is_allowed() {
-    let world = World::by_hand([mapping()]).await;
+    let world = TestEnv::with_manual_engine([mapping()]).await;
     let commit = |text: &str| {
         let files = [(".agent-implement/image.yml", text)];
         world.repo().commit("main", &files, "Image").unwrap();
     };
     commit("image: docker.io/evil/runner:1\n");
-    world.flag("ENG-1", "Add a feature");
-    world.turn().await;
+    world.create_labelled_issue("ENG-1", "Add a feature");
+    world.tick().await;
     assert!(world.jobs("ENG-1").is_empty());
-    let why = world.admin("/api/why/ENG-1").await;
+    let why = world.admin_get("/api/why/ENG-1").await;
     assert_eq!(why["decision"]["reason"], json!("ineligible"));
     let told = "acme/shop: .agent-implement/image.yml names docker.io/evil/runner:1, which does not begin with ghcr.io/acme/.";
     assert_eq!(why["decision"]["message"], json!(told));
 
     commit("image: ghcr.io/acme/shop-runner:3\n");
-    world.turn().await;
+    world.tick().await;
     let job = world.jobs("ENG-1").pop().unwrap();
     let image = Some("ghcr.io/acme/shop-runner:3");
     assert_eq!(job.session_image.as_deref(), image);

@@ -1,17 +1,17 @@
 //! Secrets over HTTP: every refusal of the spec's tables, and that a value never comes out.
 
+use domain::crypto::sha256_hex;
 use domain::ids::TeamKey;
 use domain::job::JobState;
-use domain::keys::sha256_hex;
 use domain::mapping::Mapping;
 use domain::secret::Secret;
-use engine::app::{App, Setting};
-use fake_vendors::scripted_agent::{Script, Step};
+use engine::app::{App, AppOptions};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::api::{ACCESS_CODE, Answer, Server, config};
-use crate::world::{Making, World};
+use crate::api_server::{ACCESS_CODE, ApiResponse, ApiServer, config};
+use crate::test_env::{TestEnv, TestEnvOptions};
 
 const GLOBAL: &str = "/api/global-secrets";
 const TEAM: &str = "/api/mappings/ENG/secrets";
@@ -23,15 +23,15 @@ const CANARY: &str = "the-canary-of-a-secret-value";
 const LOCAL: [&str; 4] = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "local"];
 
 struct Vault {
-    server: Server,
+    server: ApiServer,
     token: String,
 }
 
 impl Vault {
     /// With mappings of two teams whose keys look alike.
     async fn start(store: Store) -> Self {
-        let server = Server::with(&LOCAL, store).await;
-        let token = server.signed_in().await;
+        let server = ApiServer::start_with(&LOCAL, store).await;
+        let token = server.sign_in().await;
         let vault = Self { server, token };
         for team in ["ENG", "ENG2"] {
             let mapping = json!({
@@ -43,11 +43,11 @@ impl Vault {
         vault
     }
 
-    async fn ask(&self, method: &str, path: &str, body: impl Into<Option<String>>) -> Answer {
-        self.server.ask(method, path, &self.token, body).await
+    async fn ask(&self, method: &str, path: &str, body: impl Into<Option<String>>) -> ApiResponse {
+        self.server.send(method, path, &self.token, body).await
     }
 
-    async fn set(&self, path: &str, name: &str, value: &str) -> Answer {
+    async fn set(&self, path: &str, name: &str, value: &str) -> ApiResponse {
         let body = json!({"name": name, "value": value});
         self.ask("POST", path, body.to_string()).await
     }
@@ -65,7 +65,7 @@ impl Vault {
         let app = &self.server.app;
         let opened = app
             .store
-            .read(|tx| Ok(app.vault.of_session(tx, &TeamKey::from(team))));
+            .read(|tx| Ok(app.vault.session_secrets(tx, &TeamKey::from(team))));
         let opened = opened.unwrap().unwrap();
         let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
         opened.iter().map(show).collect()
@@ -106,21 +106,21 @@ async fn every_bad_request_is_told_apart() {
     for path in [GLOBAL, TEAM] {
         for (body, sentence) in rows {
             let told = vault.ask("POST", path, body.to_owned()).await;
-            assert_eq!(told.fault(), (400, sentence), "{path} {body}");
+            assert_eq!(told.error(), (400, sentence), "{path} {body}");
         }
         let absent = vault.ask("DELETE", &format!("{path}/NONE"), None).await;
-        assert_eq!(absent.fault(), (404, "Secret not found"), "{path}");
+        assert_eq!(absent.error(), (404, "Secret not found"), "{path}");
         let large = json!({"name": "A", "value": "x".repeat((32 << 10) + 1)});
         let told = vault.ask("POST", path, large.to_string()).await;
-        assert_eq!(told.fault(), (400, "value must be at most 32 KiB"));
+        assert_eq!(told.error(), (400, "value must be at most 32 KiB"));
         let wrong = vault.ask("PUT", path, None).await;
-        assert_eq!(wrong.fault(), (405, "Method not allowed"));
-        let stranger = vault.server.ask("GET", path, "", None).await;
-        assert_eq!(stranger.fault(), (401, "Unauthorized"));
+        assert_eq!(wrong.error(), (405, "Method not allowed"));
+        let stranger = vault.server.send("GET", path, "", None).await;
+        assert_eq!(stranger.error(), (401, "Unauthorized"));
     }
     let collides = vault.set(GLOBAL, "eng_token", "x").await;
     let sentence = "Secret name must not start with a team key prefix (ENG_)";
-    assert_eq!(collides.fault(), (400, sentence));
+    assert_eq!(collides.error(), (400, sentence));
     let nowhere = "/api/mappings/NONE/secrets";
     for (method, path, body) in [
         ("GET", nowhere.to_owned(), None),
@@ -132,7 +132,7 @@ async fn every_bad_request_is_told_apart() {
         ("DELETE", format!("{nowhere}/A"), None),
     ] {
         let told = vault.ask(method, &path, body.map(str::to_owned)).await;
-        assert_eq!(told.fault(), (404, "Team not found"), "{method}");
+        assert_eq!(told.error(), (404, "Team not found"), "{method}");
     }
 }
 
@@ -175,8 +175,8 @@ async fn a_secret_is_set_listed_and_deleted_and_stays_with_its_team() {
 #[tokio::test]
 async fn without_sessions_there_are_no_secrets() {
     let flags = ["--admin-access-code", ACCESS_CODE, "--runner-mode", "ci"];
-    let server = Server::with(&flags, Store::in_memory().unwrap()).await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
+    let token = server.sign_in().await;
     for (method, path) in [
         ("GET", GLOBAL),
         ("POST", GLOBAL),
@@ -185,8 +185,8 @@ async fn without_sessions_there_are_no_secrets() {
         ("POST", TEAM),
         ("DELETE", "/api/mappings/ENG/secrets/A"),
     ] {
-        let told = server.ask(method, path, &token, None).await;
-        assert_eq!(told.fault(), (503, "Fly sessions config not set"), "{path}");
+        let told = server.send(method, path, &token, None).await;
+        assert_eq!(told.error(), (503, "Fly sessions config not set"), "{path}");
     }
 }
 
@@ -212,7 +212,7 @@ async fn a_value_lies_on_no_disk_and_a_wrong_key_stops_the_start() {
         }
     }
     let reopened = |flags: &[&str]| {
-        let setting = Setting::default();
+        let setting = AppOptions::default();
         App::new(config(flags), app.store.clone(), setting).map(drop)
     };
     reopened(&LOCAL).unwrap();
@@ -231,13 +231,13 @@ const LOOK_AROUND: &str = "---\nsetup: |\n  env | cut -d= -f1 | sort > names.txt
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_sees_its_own_teams_secrets_and_no_others() {
     let greeting = [("GREETING".to_owned(), "hello".to_owned())];
-    let mapping = crate::world::mapping();
+    let mapping = crate::test_env::mapping();
     let other = Mapping {
         team_key: "ENG2".into(),
         ..mapping.clone()
     };
-    let world = World::made(Making {
-        hosts: true,
+    let world = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
         mappings: vec![
             Mapping {
                 extra_env: greeting.into(),
@@ -245,8 +245,8 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
             },
             other,
         ],
-        flags: vec![("--runner-mode", "local".to_owned())],
-        ..Making::default()
+        extra_flags: vec![("--runner-mode", "local".to_owned())],
+        ..TestEnvOptions::default()
     })
     .await;
     let settings = [("WORKFLOW.md", LOOK_AROUND)];
@@ -259,17 +259,17 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
         (OTHER, "THEIRS", "for-the-other-team-alone"),
     ] {
         world
-            .post(path, json!({"name": name, "value": value}))
+            .admin_post(path, json!({"name": name, "value": value}))
             .await;
     }
-    let keep = Step::Run {
+    let keep = ScriptStep::Run {
         command: "cp names.txt seen-names.txt; cp values.txt seen-values.txt".to_owned(),
     };
-    world.script("ENG-1", Script::new().pass([keep]));
-    world.flag("ENG-1", "Look around");
-    let job = world.ended("ENG-1").await;
+    world.set_agent_script("ENG-1", Script::new().pass([keep]));
+    world.create_labelled_issue("ENG-1", "Look around");
+    let job = world.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed, "{job:#?}");
-    let file = |path| world.repo().file_at(&job.branch, path).unwrap();
+    let file = |path| world.repo().read_file(&job.branch, path).unwrap();
     let names = file("seen-names.txt");
     let names: Vec<&str> = names.lines().collect();
     for seen in ["GREETING", "SHARED", "TOKEN"] {
@@ -296,9 +296,11 @@ async fn a_session_sees_its_own_teams_secrets_and_no_others() {
         ]
     );
     let told = world.comments("ENG-1").join("\n");
-    let steps = world.admin(&format!("/api/jobs/{}/steps", job.id)).await;
+    let steps = world
+        .admin_get(&format!("/api/jobs/{}/steps", job.id))
+        .await;
     for text in [told, steps.to_string()] {
         assert!(!text.contains(CANARY), "{text}");
     }
-    world.end().await;
+    world.finish().await;
 }

@@ -1,13 +1,13 @@
 //! What sessions ask and tell with their nonce: every row of the spec's tables, and one comment an
 //! event.
 
+use domain::crypto::sha256_hex;
 use domain::effect::Effect;
 use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
-use domain::keys::sha256_hex;
 use serde_json::{Value, json};
 use store::{outbox, steps};
 
-use crate::api::{Server, job};
+use crate::api_server::{ApiServer, dispatched_job};
 
 const TOKEN: &str = "/api/token";
 const STATUS: &str = "/api/status";
@@ -20,7 +20,7 @@ fn session(id: &str, nonce: &str) -> Job {
         runner: RunnerKind::Local,
         run: Some(RunHandle::Container { id: "c1".into() }),
         nonce_hash: Some(sha256_hex(nonce)),
-        ..job(id, JobKind::Implementation)
+        ..dispatched_job(id, JobKind::Implementation)
     }
 }
 
@@ -31,8 +31,8 @@ fn ended(job: Job) -> Job {
     }
 }
 
-async fn server() -> Server {
-    let server = Server::start().await;
+async fn server() -> ApiServer {
+    let server = ApiServer::start().await;
     server.put_job(&session("01JOB", NONCE)).await;
     let over = ended(session("01OVER", "spent"));
     server.put_job(&over).await;
@@ -40,7 +40,7 @@ async fn server() -> Server {
 }
 
 /// The comments that are owed, without their last line.
-fn comments(server: &Server) -> Vec<String> {
+fn comments(server: &ApiServer) -> Vec<String> {
     let owed = server.app.store.read(outbox::pending).unwrap();
     let body = |effect| match effect {
         Effect::TicketComment { body, .. } => Some(body),
@@ -182,12 +182,12 @@ async fn every_bad_request_is_told_apart() {
         ),
     ];
     for (path, body, status, sentence) in rows {
-        let told = server.ask("POST", path, "", body.clone()).await;
-        assert_eq!(told.fault(), (status, sentence), "{path} {body}");
+        let told = server.send("POST", path, "", body.clone()).await;
+        assert_eq!(told.error(), (status, sentence), "{path} {body}");
     }
     for path in [TOKEN, STATUS, STEP] {
-        let told = server.ask("GET", path, "", None).await;
-        assert_eq!(told.fault(), (405, "Method not allowed"));
+        let told = server.send("GET", path, "", None).await;
+        assert_eq!(told.error(), (405, "Method not allowed"));
     }
     assert!(comments(&server).is_empty());
     assert_eq!(server.job("01JOB").state, JobState::Dispatched);
@@ -211,7 +211,7 @@ async fn an_event_is_one_comment_however_often_it_is_told() {
     for mut event in events {
         event["nonce"] = json!(NONCE);
         for _ in 0..2 {
-            let told = server.ask("POST", STATUS, "", event.to_string()).await;
+            let told = server.send("POST", STATUS, "", event.to_string()).await;
             assert_eq!(
                 (told.status, told.body),
                 (200, json!({"ok": true})),
@@ -234,7 +234,7 @@ async fn an_event_is_one_comment_however_often_it_is_told() {
     assert_eq!(server.job("01JOB").state, JobState::Running);
     for number in 0..100 {
         let many = json!({"nonce": NONCE, "event": "verify_running", "id": format!("n{number}")});
-        let told = server.ask("POST", STATUS, "", many.to_string()).await;
+        let told = server.send("POST", STATUS, "", many.to_string()).await;
         assert_eq!(told.status, 200);
     }
     assert_eq!(comments(&server).len(), 30, "nobody floods a ticket");
@@ -246,7 +246,7 @@ async fn a_step_is_kept_as_a_progress_report_is_and_a_shadow_says_nothing() {
     let step = json!({"id": "clone", "type": "clone", "status": "passed", "started_at": "t", "elapsed": 7});
     for nonce in [NONCE, NONCE] {
         let body = json!({"nonce": nonce, "step": step}).to_string();
-        let told = server.ask("POST", STEP, "", body).await;
+        let told = server.send("POST", STEP, "", body).await;
         assert_eq!((told.status, told.body), (200, json!({"ok": true})));
     }
     let job = server.job("01JOB");
@@ -264,6 +264,6 @@ async fn a_step_is_kept_as_a_progress_report_is_and_a_shadow_says_nothing() {
     };
     server.put_job(&shadow).await;
     let body = json!({"nonce": "shadow", "event": "setup_complete"}).to_string();
-    assert_eq!(server.ask("POST", STATUS, "", body).await.status, 200);
+    assert_eq!(server.send("POST", STATUS, "", body).await.status, 200);
     assert!(comments(&server).is_empty());
 }

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::api::{ACCESS_CODE, Server};
+use crate::api_server::{ACCESS_CODE, ApiServer};
 
 const PATH: &str = "/api/settings";
 
-async fn server(flags: &[&str], store: &Store) -> (Server, String) {
+async fn server(flags: &[&str], store: &Store) -> (ApiServer, String) {
     let mut all = vec!["--admin-access-code", ACCESS_CODE];
     all.extend(flags);
-    let server = Server::with(&all, store.clone()).await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start_with(&all, store.clone()).await;
+    let token = server.sign_in().await;
     (server, token)
 }
 
@@ -27,7 +27,7 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
     let store = Store::in_memory().unwrap();
     let (first, token) = server(&["--vm-sessions-region", "fra"], &store).await;
     let none = Value::Null;
-    let shown = first.ask("GET", PATH, &token, None).await.body;
+    let shown = first.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         shown["vmSessionsApp"],
         setting(none.clone(), none.clone(), none.clone())
@@ -37,7 +37,7 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
     assert_eq!(shown["restartRequired"], json!(false));
 
     let body = json!({"vmSessionsApp": " sessions-1 ", "vmSessionsRegion": "ams"});
-    let told = first.ask("POST", PATH, &token, body.to_string()).await;
+    let told = first.send("POST", PATH, &token, body.to_string()).await;
     assert_eq!(told.status, 200, "{told:?}");
     let stored = json!("sessions-1");
     assert_eq!(
@@ -46,10 +46,10 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
     );
     assert_eq!(told.body["vmSessionsRegion"], region(json!("ams")));
     assert_eq!(told.body["restartRequired"], json!(true));
-    assert_eq!(first.ask("GET", PATH, &token, None).await.body, told.body);
+    assert_eq!(first.send("GET", PATH, &token, None).await.body, told.body);
 
     let (second, token) = server(&[], &store).await;
-    let shown = second.ask("GET", PATH, &token, None).await.body;
+    let shown = second.send("GET", PATH, &token, None).await.body;
     assert_eq!(
         shown["vmSessionsRegion"],
         setting(json!("ams"), json!("ams"), none.clone())
@@ -59,7 +59,7 @@ async fn a_setting_counts_from_the_next_start_and_the_environment_beats_it() {
         setting(stored.clone(), stored.clone(), none.clone())
     );
     assert_eq!(shown["restartRequired"], json!(false));
-    let told = second.ask("POST", PATH, &token, r#"{"vmSessionsApp":""}"#.to_owned());
+    let told = second.send("POST", PATH, &token, r#"{"vmSessionsApp":""}"#.to_owned());
     let told = told.await.body;
     assert_eq!(told["vmSessionsApp"], setting(stored, none.clone(), none));
     assert_eq!(
@@ -89,14 +89,14 @@ async fn a_bad_setting_is_refused_and_nothing_is_stored() {
             rule("vmSessionsRegion"),
         ),
     ] {
-        let told = server.ask("POST", PATH, &token, body.to_owned()).await;
-        assert_eq!(told.fault(), (400, sentence.as_str()), "{body}");
+        let told = server.send("POST", PATH, &token, body.to_owned()).await;
+        assert_eq!(told.error(), (400, sentence.as_str()), "{body}");
     }
-    let shown = server.ask("GET", PATH, &token, None).await.body;
+    let shown = server.send("GET", PATH, &token, None).await.body;
     assert_eq!(shown["vmSessionsApp"]["storedValue"], Value::Null);
     assert_eq!(shown["vmSessionsRegion"]["runtimeValue"], json!("iad"));
-    let stranger = server.ask("GET", PATH, "", None).await;
-    assert_eq!(stranger.fault(), (401, "Unauthorized"));
-    let wrong = server.ask("DELETE", PATH, &token, None).await;
-    assert_eq!(wrong.fault(), (405, "Method not allowed"));
+    let stranger = server.send("GET", PATH, "", None).await;
+    assert_eq!(stranger.error(), (401, "Unauthorized"));
+    let wrong = server.send("DELETE", PATH, &token, None).await;
+    assert_eq!(wrong.error(), (405, "Method not allowed"));
 }

@@ -1,12 +1,12 @@
 //! Syncing a project's workflows: one pull request, whatever happens, and nothing of the team's lost.
 
 use domain::mapping::Mapping;
-use fake_vendors::{Fault, Repo, Vendor};
+use fake_vendors::{FakeRepo, FakeService, InjectedFault};
 use reqwest::Method;
 use serde_json::{Value, json};
 use store::mappings;
 
-use crate::world::{Making, World, mapping, planning_mapping};
+use crate::test_env::{TestEnv, TestEnvOptions, mapping, planning_mapping};
 
 const PATH: &str = "/api/mappings/ENG/sync-workflows";
 const BRANCH: &str = "sync/agent-implement";
@@ -15,39 +15,43 @@ const PLAN: &str = ".github/workflows/agent-plan.yml";
 const TRIGGER: &str = ".github/workflows/comment-trigger.yml";
 const CONFIG: &str = ".agent-implement/config.yml";
 
-async fn sync(world: &World) -> Value {
-    let (status, told) = world.ask(Method::POST, PATH, None).await;
+async fn sync(world: &TestEnv) -> Value {
+    let (status, told) = world.admin_request(Method::POST, PATH, None).await;
     assert_eq!(status, 200, "{told}");
     told
 }
 
-async fn refused(world: &World) -> String {
-    let (status, told) = world.ask(Method::POST, PATH, None).await;
+async fn refused(world: &TestEnv) -> String {
+    let (status, told) = world.admin_request(Method::POST, PATH, None).await;
     assert_eq!(status, 500, "{told}");
     told["error"].as_str().unwrap().to_owned()
 }
 
-async fn put(world: &World, mapping: Mapping) {
+async fn put(world: &TestEnv, mapping: Mapping) {
     let put = world.app.store.write(move |tx| mappings::put(tx, &mapping));
     put.await.unwrap();
 }
 
 /// What changes at the host from here on.
-fn writes(world: &World) -> Vec<String> {
-    let asked = world.town.requests().of(Vendor::GitHub).into_iter();
+fn writes(world: &TestEnv) -> Vec<String> {
+    let asked = world
+        .vendors
+        .requests()
+        .for_service(FakeService::GitHub)
+        .into_iter();
     let changing = asked.filter(|one| one.method != "GET" && !one.url.contains("access_tokens"));
     changing
         .map(|one| format!("{} {}", one.method, one.url))
         .collect()
 }
 
-fn head(repo: &Repo, branch: &str) -> String {
+fn head(repo: &FakeRepo, branch: &str) -> String {
     repo.branch_head(branch).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let repo = world.repo();
     let opened = sync(&world).await;
     let pull = &repo.pulls()[0];
@@ -64,19 +68,19 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
         (BRANCH, "main", false)
     );
     assert!(pull.body.contains("- `WORKFLOW.md`\n"), "{}", pull.body);
-    let workflow = repo.file_at(BRANCH, IMPLEMENT).unwrap();
+    let workflow = repo.read_file(BRANCH, IMPLEMENT).unwrap();
     assert!(
         workflow.contains("'ghcr.io/acme/agent-implement-runner:latest'"),
         "{workflow}"
     );
     assert_eq!(repo.commits(BRANCH).len(), repo.commits("main").len() + 1);
     assert_eq!(
-        repo.file_at(BRANCH, "README.md"),
-        repo.file_at("main", "README.md")
+        repo.read_file(BRANCH, "README.md"),
+        repo.read_file("main", "README.md")
     );
 
     // Asked again, it offers the same and writes nothing.
-    world.town.requests().clear();
+    world.vendors.requests().clear();
     let again = sync(&world).await;
     assert_eq!(again["status"], "pr-existing");
     assert_eq!(again["prNumber"], opened["prNumber"]);
@@ -87,7 +91,7 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
     let ours = "Build with make.\n";
     repo.commit(BRANCH, &[("WORKFLOW.md", ours)], "How we build")
         .unwrap();
-    repo.remove(BRANCH, &[CONFIG], "No settings of our own")
+    repo.remove_files(BRANCH, &[CONFIG], "No settings of our own")
         .unwrap();
     repo.commit("main", &[("README.md", "# The shop\n")], "Rename")
         .unwrap();
@@ -100,9 +104,9 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
         json!([IMPLEMENT, PLAN, TRIGGER, "WORKFLOW.md"]),
         "no starter is pushed on a team that works on the branch"
     );
-    assert_eq!(repo.file_at(BRANCH, "WORKFLOW.md").as_deref(), Some(ours));
+    assert_eq!(repo.read_file(BRANCH, "WORKFLOW.md").as_deref(), Some(ours));
     assert_eq!(
-        repo.file_at(BRANCH, "README.md").as_deref(),
+        repo.read_file(BRANCH, "README.md").as_deref(),
         Some("# The shop\n")
     );
     assert_eq!(
@@ -119,8 +123,8 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
         "After all",
     )
     .unwrap();
-    repo.merge(pull.number).unwrap();
-    world.town.requests().clear();
+    repo.merge_pull(pull.number).unwrap();
+    world.vendors.requests().clear();
     let done = sync(&world).await;
     assert_eq!(
         (&done["status"], &done["prNumber"]),
@@ -142,27 +146,27 @@ async fn a_repository_gets_one_pull_request_that_grows_until_it_is_merged() {
         (&json!("pr-opened"), &json!([IMPLEMENT]))
     );
     assert_ne!(mended["prNumber"], opened["prNumber"]);
-    assert_eq!(repo.file_at(BRANCH, IMPLEMENT), Some(workflow));
+    assert_eq!(repo.read_file(BRANCH, IMPLEMENT), Some(workflow));
     assert_eq!(
-        repo.file_at(BRANCH, CONFIG).as_deref(),
+        repo.read_file(BRANCH, CONFIG).as_deref(),
         Some(""),
         "a starter is the team's"
     );
 
     let (status, told) = world
-        .ask(Method::POST, "/api/mappings/OPS/sync-workflows", None)
+        .admin_request(Method::POST, "/api/mappings/OPS/sync-workflows", None)
         .await;
     assert_eq!((status, &told), (404, &json!({"error": "Team not found"})));
-    assert_eq!(world.ask(Method::GET, PATH, None).await.0, 405);
-    world.end().await;
+    assert_eq!(world.admin_request(Method::GET, PATH, None).await.0, 405);
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sync_says_which_permission_is_missing_and_works_once_it_is_given() {
-    let world = World::start().await;
-    let github = world.town.github();
+    let world = TestEnv::start().await;
+    let github = world.vendors.github();
     for permission in ["workflows", "pull_requests"] {
-        github.withhold(permission);
+        github.deny_permission(permission);
         let told = refused(&world).await;
         assert!(
             told.contains(&format!(
@@ -170,7 +174,7 @@ async fn a_sync_says_which_permission_is_missing_and_works_once_it_is_given() {
             )),
             "{told}"
         );
-        github.grant(permission);
+        github.grant_permission(permission);
     }
     assert_eq!(sync(&world).await["status"], "pr-opened");
     put(
@@ -218,15 +222,15 @@ async fn a_sync_says_which_permission_is_missing_and_works_once_it_is_given() {
         told.contains("comment-trigger.yml is named for two different workflows"),
         "{told}"
     );
-    world.end().await;
+    world.finish().await;
 
-    let world = World::made(Making {
-        without: &["--github-app-id", "--github-app-private-key"],
-        ..Making::default()
+    let world = TestEnv::with_options(TestEnvOptions {
+        omitted_flags: &["--github-app-id", "--github-app-private-key"],
+        ..TestEnvOptions::default()
     })
     .await;
     assert!(refused(&world).await.contains("set GITHUB_APP_ID"));
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,19 +240,22 @@ async fn syncs_at_once_and_lost_answers_make_one_pull_request() {
         team_key: "OPS".into(),
         ..planning_mapping()
     };
-    let world = World::mapped([mapping(), other]).await;
-    let faults = world.town.faults(Vendor::GitHub);
+    let world = TestEnv::with_mappings([mapping(), other]).await;
+    let faults = world.vendors.faults(FakeService::GitHub);
     for lost in [
         "POST /repos/acme/shop/git/refs",
         "POST /repos/acme/shop/pulls",
     ] {
-        faults.next_on(lost, Fault::DropAfter);
+        faults.inject_on_match(lost, InjectedFault::DropResponse);
     }
-    faults.next_on("POST /repos/acme/shop/git/trees", Fault::Status(502));
+    faults.inject_on_match(
+        "POST /repos/acme/shop/git/trees",
+        InjectedFault::ErrorStatus(502),
+    );
     let ops = "/api/mappings/OPS/sync-workflows";
     let told = futures_util::future::join_all([PATH, ops, PATH, ops].map(|path| {
         let world = &world;
-        async move { world.ask(Method::POST, path, None).await }
+        async move { world.admin_request(Method::POST, path, None).await }
     }))
     .await;
     assert_eq!(faults.pending(), 0);
@@ -266,26 +273,26 @@ async fn syncs_at_once_and_lost_answers_make_one_pull_request() {
             "both need what one of them wants: {body}"
         );
     }
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_is_limited_is_not_waited_for_and_the_sync_follows() {
-    let world = World::start().await;
-    let faults = world.town.faults(Vendor::GitHub);
+    let world = TestEnv::start().await;
+    let faults = world.vendors.faults(FakeService::GitHub);
     let reset = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
     faults.rate_limit_until(Some(reset));
     let told = refused(&world).await;
     assert!(told.contains("the sync is tried again by itself"), "{told}");
     // It waits like any other errand, and can be dropped like one.
-    let owed = world.admin("/api/outbox").await;
+    let owed = world.admin_get("/api/outbox").await;
     assert_eq!(owed["pending"][0]["name"], "sync workflows", "{owed}");
     let id = owed["pending"][0]["id"].as_str().unwrap();
     let path = format!("/api/outbox/{id}");
-    let (status, told) = world.ask(Method::DELETE, &path, None).await;
+    let (status, told) = world.admin_request(Method::DELETE, &path, None).await;
     assert_eq!((status, told), (200, json!({"deleted": true})));
     faults.clear();
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,17 +301,17 @@ async fn a_repository_on_a_cloud_gets_the_role_and_the_operators_image() {
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
         "provider": "cloud", "cloudRegion": "eu-west-1",
     });
-    let world = World::made(Making {
-        flags: vec![(
+    let world = TestEnv::with_options(TestEnvOptions {
+        extra_flags: vec![(
             "--session-image",
             "registry.test/agents/runner:next".to_owned(),
         )],
-        ..Making::default()
+        ..TestEnvOptions::default()
     })
     .await;
-    world.post("/api/mappings", cloud).await;
+    world.admin_post("/api/mappings", cloud).await;
     sync(&world).await;
-    let workflow = world.repo().file_at(BRANCH, IMPLEMENT).unwrap();
+    let workflow = world.repo().read_file(BRANCH, IMPLEMENT).unwrap();
     for words in [
         "'registry.test/agents/runner:next'",
         "startsWith(inputs.runner_image, 'registry.test/agents/')",
@@ -313,5 +320,5 @@ async fn a_repository_on_a_cloud_gets_the_role_and_the_operators_image() {
     ] {
         assert!(workflow.contains(words), "{words} in {workflow}");
     }
-    world.end().await;
+    world.finish().await;
 }

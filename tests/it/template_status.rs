@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use domain::job::JobState;
 use domain::mapping::Mapping;
-use fake_vendors::Vendor;
+use fake_vendors::FakeService;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::world::{WORKFLOW, World, mapping, planning_mapping};
+use crate::test_env::{IMPLEMENTATION_WORKFLOW, TestEnv, mapping, planning_mapping};
 
 const STATUS: &str = "/api/admin/template-status";
 const IMPLEMENT: &str = ".github/workflows/agent-implement.yml";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
-    let world = World::with(planning_mapping()).await;
+    let world = TestEnv::with_mapping(planning_mapping()).await;
     let repo = world.repo();
     let inputs = "      run_progress_token:\n";
-    let old = WORKFLOW.replace(inputs, "      token_of_old:\n");
-    assert_ne!(old, WORKFLOW);
+    let old = IMPLEMENTATION_WORKFLOW.replace(inputs, "      token_of_old:\n");
+    assert_ne!(old, IMPLEMENTATION_WORKFLOW);
     repo.commit("main", &[(IMPLEMENT, old.as_str())], "Age")
         .unwrap();
-    repo.remove("main", &[".github/workflows/agent-plan.yml"], "Lose")
+    repo.remove_files("main", &[".github/workflows/agent-plan.yml"], "Lose")
         .unwrap();
     let file = |path: &str, status: &str| json!({"path": path, "status": status});
-    let before = world.admin(STATUS).await;
+    let before = world.admin_get(STATUS).await;
     assert_eq!(
         before,
         json!([{
@@ -39,7 +39,7 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
         }])
     );
     world
-        .post(
+        .admin_post(
             "/api/mappings",
             json!({
                 "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
@@ -47,8 +47,8 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
         )
         .await;
 
-    world.flag("ENG-1", "Add the feature");
-    let job = world.ended("ENG-1").await;
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let job = world.wait_for_job_end("ENG-1").await;
     let JobState::Failed { reason, .. } = job.state else {
         panic!("{job:?}");
     };
@@ -62,20 +62,21 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
         said.contains("Sync the workflows of this project"),
         "{said}"
     );
-    let why = world.admin("/api/why/ENG-1").await.to_string();
+    let why = world.admin_get("/api/why/ENG-1").await.to_string();
     assert!(why.contains("Sync the workflows of this project"), "{why}");
 
     let (_, synced) = world
-        .ask(Method::POST, "/api/mappings/ENG/sync-workflows", None)
+        .admin_request(Method::POST, "/api/mappings/ENG/sync-workflows", None)
         .await;
-    repo.merge(synced["prNumber"].as_u64().unwrap()).unwrap();
-    let after = world.admin(STATUS).await;
+    repo.merge_pull(synced["prNumber"].as_u64().unwrap())
+        .unwrap();
+    let after = world.admin_get(STATUS).await;
     assert_eq!(after[0]["implementation"], "current", "{after}");
     assert_eq!(after[0]["planning"], "current", "none is wanted now");
 
     // What was synced runs.
     world
-        .town
+        .vendors
         .linear()
         .issue("ENG-1")
         .add_label("Agent-Implement");
@@ -85,10 +86,10 @@ async fn a_repository_with_an_old_workflow_says_so_until_it_is_synced() {
             .get(1)
             .is_some_and(|job| !job.is_active())
     };
-    world.until("the ticket ran again", ended).await;
-    world.settled().await;
+    world.wait_until("the ticket ran again", ended).await;
+    world.wait_for_empty_outbox().await;
     assert_eq!(world.jobs("ENG-1")[1].state, JobState::Completed);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +100,7 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
         default_branch: branch.into(),
         ..mapping()
     };
-    let world = World::by_hand([
+    let world = TestEnv::with_manual_engine([
         team("ENG", "shop", "main"),
         team("OPS", "shop", "main"),
         team("WEB", "shop", "gone"),
@@ -107,9 +108,9 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
         team("BARE", "bare", "main"),
     ])
     .await;
-    let bare = world.town.github().repo("acme", "bare");
+    let bare = world.vendors.github().repo("acme", "bare");
     bare.seed(&[("README.md", "# Bare\n")], "Begin").unwrap();
-    let told = world.admin(STATUS).await;
+    let told = world.admin_get(STATUS).await;
     let of = |key: &str, told: &Value| {
         let all = told.as_array().unwrap().clone();
         all.into_iter().find(|one| one["teamKey"] == key).unwrap()
@@ -128,9 +129,9 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
     assert_eq!(of("BARE", &told)["implementation"], "missing");
     assert_eq!(of("OPS", &told)["implementation"], "stale");
 
-    world.town.requests().clear();
-    assert_eq!(world.admin(STATUS).await, told);
-    let asked = world.town.requests().of(Vendor::GitHub);
+    world.vendors.requests().clear();
+    assert_eq!(world.admin_get(STATUS).await, told);
+    let asked = world.vendors.requests().for_service(FakeService::GitHub);
     let of_shop = asked
         .iter()
         .filter(|one| one.url.contains("/shop/contents/"));
@@ -144,14 +145,14 @@ async fn repositories_are_asked_once_each_and_only_for_what_is_new() {
         "{answers:?}"
     );
 
-    world.town.faults(Vendor::GitHub).outage(true);
-    world.wait(Duration::from_secs(1));
-    let down = world.admin(STATUS).await;
+    world.vendors.faults(FakeService::GitHub).set_outage(true);
+    world.advance_clock(Duration::from_secs(1));
+    let down = world.admin_get(STATUS).await;
     assert_eq!(of("OPS", &down)["planning"], "error");
     assert!(
         of("OPS", &down)["error"].as_str().unwrap().contains("503"),
         "{down}"
     );
-    world.town.faults(Vendor::GitHub).clear();
-    world.end().await;
+    world.vendors.faults(FakeService::GitHub).clear();
+    world.finish().await;
 }

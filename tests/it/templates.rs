@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use domain::issue::Related;
-use domain::mapping::{Mapping, Provider};
+use domain::issue::RelatedIssues;
+use domain::mapping::{Mapping, ModelProvider};
 use domain::report::RunPhase;
-use domain::run_config::{Callback, RunConfig};
+use domain::run_config::{RunCallback, RunConfig};
 use domain::secret::Secret;
 use domain::templates;
 use serde_json::{Value, json};
 
-use crate::world::{COMMENT_TRIGGER, PLANNING, WORKFLOW, planning_mapping};
+use crate::test_env::{
+    COMMENT_TRIGGER_WORKFLOW, IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW, planning_mapping,
+};
 
 /// A dispatch that says everything a dispatch can say.
 fn whole(phase: RunPhase) -> RunConfig {
@@ -25,19 +27,19 @@ fn whole(phase: RunPhase) -> RunConfig {
         branch: "b".into(),
         instruction: Some("i".into()),
         findings: Some("f".into()),
-        related: Related {
+        related: RelatedIssues {
             parent: Some("p".into()),
             siblings: vec!["s".into()],
             dependencies: vec!["d".into()],
         },
-        provider: Provider::Cloud { region: "r".into() },
+        provider: ModelProvider::Cloud { region: "r".into() },
         runner_image: Some("image".into()),
         max_turns: Some(1),
         max_iterations: Some(1),
         job_timeout_minutes: Some(1),
         session_mode: None,
         shadow: false,
-        callback: Some(Callback {
+        callback: Some(RunCallback {
             url: "http://here".into(),
             run_token: Secret::new("a"),
             progress_token: Secret::new("b"),
@@ -52,8 +54,8 @@ fn read(template: &str) -> Value {
 #[test]
 fn both_workflows_declare_exactly_the_inputs_of_a_dispatch() {
     for (template, phase) in [
-        (WORKFLOW, RunPhase::Implementation),
-        (PLANNING, RunPhase::Planning),
+        (IMPLEMENTATION_WORKFLOW, RunPhase::Implementation),
+        (PLANNING_WORKFLOW, RunPhase::Planning),
     ] {
         let sent = whole(phase).to_inputs();
         let sent: BTreeSet<&str> = sent.keys().map(String::as_str).collect();
@@ -66,12 +68,12 @@ fn both_workflows_declare_exactly_the_inputs_of_a_dispatch() {
 }
 
 /// A workflow as a repository gets it whose model is served by this provider.
-fn synced(file: &str, provider: Provider) -> Value {
+fn synced(file: &str, provider: ModelProvider) -> Value {
     let mapping = Mapping {
         provider,
         ..planning_mapping()
     };
-    let all = templates::wanted(&mapping.target(), &[mapping], None).unwrap();
+    let all = templates::desired_templates(&mapping.target_repo(), &[mapping], None).unwrap();
     let path = format!(".github/workflows/{file}");
     read(&all.into_iter().find(|one| one.path == path).unwrap().text)
 }
@@ -86,12 +88,12 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
         ("agent-implement.yml", "implement", writes),
     ] {
         for provider in [
-            Provider::Direct,
-            Provider::Cloud {
+            ModelProvider::Direct,
+            ModelProvider::Cloud {
                 region: region.clone(),
             },
         ] {
-            let is_cloud = provider != Provider::Direct;
+            let is_cloud = provider != ModelProvider::Direct;
             let workflow = synced(file, provider);
             let mut rights = rights.clone();
             if is_cloud {
@@ -122,7 +124,11 @@ fn each_workflow_has_the_rights_it_needs_and_no_more() {
 
 #[test]
 fn foreign_actions_are_named_by_their_commit() {
-    for template in [WORKFLOW, PLANNING, COMMENT_TRIGGER] {
+    for template in [
+        IMPLEMENTATION_WORKFLOW,
+        PLANNING_WORKFLOW,
+        COMMENT_TRIGGER_WORKFLOW,
+    ] {
         for line in template.lines() {
             let entry = line.trim_start_matches(['-', ' ']);
             let Some(action) = entry.strip_prefix("uses: ") else {
@@ -141,7 +147,7 @@ fn foreign_actions_are_named_by_their_commit() {
 
 #[test]
 fn the_comment_trigger_has_no_right_no_foreign_action_and_no_foreign_text_in_its_script() {
-    let workflow = read(COMMENT_TRIGGER);
+    let workflow = read(COMMENT_TRIGGER_WORKFLOW);
     assert_eq!(
         workflow["on"],
         serde_json::json!({"issue_comment": {"types": ["created"]}})

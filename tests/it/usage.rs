@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use domain::crypto::run_token::TokenAudience;
 use domain::ids::JobId;
 use domain::job::{Job, JobKind, JobState};
-use domain::keys::run_token::Audience;
-use domain::transition::Event;
+use domain::transition::JobEvent;
 use domain::usage::MicroUsd;
-use engine::commit::{self, Policy};
-use fake_vendors::scripted_agent::{Script, Step};
+use engine::job_events::{self, BreakerPolicy};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
 use store::mappings;
 
-use crate::api::{Answer, Server, job};
-use crate::world::{World, mapping};
+use crate::api_server::{ApiResponse, ApiServer, dispatched_job};
+use crate::test_env::{TestEnv, mapping};
 
 const RESULT: &str = "/runner/result";
 const PROGRESS: &str = "/runner/progress";
@@ -32,41 +32,43 @@ fn failure(usage: &Value) -> Value {
         "failureReason": "Reached max turns (50)", "failureCode": "MAX_TURNS_EXHAUSTED"})
 }
 
-async fn begun(server: &Server, id: &str, issue: &str) -> Job {
-    let mut job = job(id, JobKind::Implementation);
+async fn begun(server: &ApiServer, id: &str, issue: &str) -> Job {
+    let mut job = dispatched_job(id, JobKind::Implementation);
     job.issue.id = format!("id of {issue}").as_str().into();
     job.issue.key = issue.into();
     server.put_job(&job).await;
     job
 }
 
-async fn report(server: &Server, job: &Job, body: &Value) -> Answer {
-    let token = server.run_token(job, Audience::Result);
-    server.ask("POST", RESULT, &token, body.to_string()).await
+async fn report(server: &ApiServer, job: &Job, body: &Value) -> ApiResponse {
+    let token = server.run_token(job, TokenAudience::Result);
+    server.send("POST", RESULT, &token, body.to_string()).await
 }
 
-async fn progress(server: &Server, job: &Job, usage: &Value) {
-    let token = server.run_token(job, Audience::Progress);
+async fn progress(server: &ApiServer, job: &Job, usage: &Value) {
+    let token = server.run_token(job, TokenAudience::Progress);
     let body = json!({"usage": usage, "step": {"id": "implement.1", "type": "implement",
         "status": "passed", "started_at": "2027-01-15T08:00:00Z"}});
-    let told = server.ask("POST", PROGRESS, &token, body.to_string()).await;
+    let told = server
+        .send("POST", PROGRESS, &token, body.to_string())
+        .await;
     assert_eq!(told.status, 200, "{told:?}");
 }
 
-async fn happen(server: &Server, job: &Job, event: Event) {
+async fn happen(server: &ApiServer, job: &Job, event: JobEvent) {
     let (id, now): (JobId, _) = (job.id.clone(), server.app.now());
-    let policy = Policy::of(&server.app.config);
+    let policy = BreakerPolicy::from_config(&server.app.config);
     let done = server
         .app
         .store
-        .write(move |tx| commit::happen(tx, policy, &id, event.clone(), now).map(drop));
+        .write(move |tx| job_events::apply(tx, policy, &id, event.clone(), now).map(drop));
     done.await.unwrap();
 }
 
-async fn usage(server: &Server, query: &str) -> Value {
-    let token = server.signed_in().await;
+async fn usage(server: &ApiServer, query: &str) -> Value {
+    let token = server.sign_in().await;
     let told = server
-        .ask("GET", &format!("/api/usage{query}"), &token, None)
+        .send("GET", &format!("/api/usage{query}"), &token, None)
         .await;
     assert_eq!(told.status, 200, "{told:?}");
     told.body
@@ -84,7 +86,7 @@ fn row(row: &Value) -> (u64, u64, f64) {
 
 #[tokio::test]
 async fn every_run_counts_once_whatever_its_end() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let done = begun(&server, "01A", "ENG-1").await;
     let body = success(&used(4, 0.25));
     assert_eq!(report(&server, &done, &body).await.status, 200);
@@ -99,13 +101,13 @@ async fn every_run_counts_once_whatever_its_end() {
     progress(&server, &killed, &used(3, 0.1)).await;
     progress(&server, &killed, &used(7, 0.3)).await;
     let by = "an operator".to_owned();
-    happen(&server, &killed, Event::Destroyed { by }).await;
+    happen(&server, &killed, JobEvent::Cancelled { by }).await;
 
     // Out of time, and its report comes after all: what is new in it counts, and not twice.
     let late = begun(&server, "01D", "ENG-2").await;
     progress(&server, &late, &used(5, 0.5)).await;
     server.clock.advance(Duration::from_secs(2 * 60 * 60));
-    happen(&server, &late, Event::TimePassed).await;
+    happen(&server, &late, JobEvent::Tick).await;
     assert!(matches!(server.job("01D").state, JobState::TimedOut { .. }));
     let body = failure(&used(6, 0.75));
     assert_eq!(report(&server, &late, &body).await.status, 200);
@@ -121,9 +123,9 @@ async fn every_run_counts_once_whatever_its_end() {
 
     // Never started: nothing was used, and nothing ran.
     let mut refused = begun(&server, "01F", "ENG-3").await;
-    (refused.state, refused.dispatched_at) = (JobState::Unknown, None);
+    (refused.state, refused.dispatched_at) = (JobState::Reserved, None);
     server.put_job(&refused).await;
-    happen(&server, &refused, Event::IssueClosed).await;
+    happen(&server, &refused, JobEvent::IssueClosed).await;
 
     let shown = usage(&server, "").await;
     assert_eq!(shown["month"], "2027-01");
@@ -146,7 +148,7 @@ async fn every_run_counts_once_whatever_its_end() {
 
 #[tokio::test]
 async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let limited = domain::mapping::Mapping {
         budget: MicroUsd::from_usd(2.0),
         ..mapping()
@@ -191,7 +193,7 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
     assert_eq!(february["mappings"][0]["budgetUsd"], Value::Null);
     assert_eq!(february["mappings"][0]["budgetUsedPercent"], Value::Null);
 
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     for wrong in [
         "",
         "2027",
@@ -202,17 +204,17 @@ async fn months_are_apart_and_budgets_are_shown_with_what_was_used() {
         "%32027-01",
     ] {
         let path = format!("/api/usage?month={wrong}");
-        let told = server.ask("GET", &path, &token, None).await;
-        assert_eq!(told.fault(), (400, "month must be YYYY-MM"), "{wrong}");
+        let told = server.send("GET", &path, &token, None).await;
+        assert_eq!(told.error(), (400, "month must be YYYY-MM"), "{wrong}");
     }
-    assert_eq!(server.ask("GET", "/api/usage", "", None).await.status, 401);
-    let put = server.ask("PUT", "/api/usage", &token, None).await;
-    assert_eq!(put.fault(), (405, "Method not allowed"));
+    assert_eq!(server.send("GET", "/api/usage", "", None).await.status, 401);
+    let put = server.send("PUT", "/api/usage", &token, None).await;
+    assert_eq!(put.error(), (405, "Method not allowed"));
 }
 
 #[tokio::test]
 async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let claims = [
         json!({"turns": u64::MAX, "inputTokens": u64::MAX, "outputTokens": 1, "costUsd": -7.0}),
         json!({"turns": u64::MAX, "inputTokens": 1, "outputTokens": u64::MAX, "costUsd": 1e300}),
@@ -235,16 +237,16 @@ async fn what_a_run_claims_is_bounded_and_never_breaks_a_sum() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_tells_what_it_used_when_it_is_stopped_in_the_middle_of_a_pass() {
-    let world = World::start().await;
+    let world = TestEnv::start().await;
     let steps = [
-        Step::run("echo one"),
-        Step::run("echo two"),
-        Step::Sleep { ms: 600_000 },
+        ScriptStep::run("echo one"),
+        ScriptStep::run("echo two"),
+        ScriptStep::Sleep { ms: 600_000 },
     ];
-    world.script("ENG-1", Script::new().pass(steps));
-    world.flag("ENG-1", "Take long");
+    world.set_agent_script("ENG-1", Script::new().pass(steps));
+    world.create_labelled_issue("ENG-1", "Take long");
     world
-        .until("the agent is at work", || {
+        .wait_until("the agent is at work", || {
             let logs: Vec<String> = world
                 .repo()
                 .runs()
@@ -254,17 +256,17 @@ async fn a_run_tells_what_it_used_when_it_is_stopped_in_the_middle_of_a_pass() {
             logs.concat().contains("echo two")
         })
         .await;
-    world.town.linear().issue("ENG-1").cancel();
+    world.vendors.linear().issue("ENG-1").cancel();
     world
-        .until("the run has told what it used", || {
-            world.jobs("ENG-1")[0].reported
+        .wait_until("the run has told what it used", || {
+            world.jobs("ENG-1")[0].result_accepted
         })
         .await;
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
     let used = job.usage.unwrap();
     assert_eq!((used.turns, used.input_tokens), (2, 2 * 170));
-    let shown = world.admin("/api/usage").await;
+    let shown = world.admin_get("/api/usage").await;
     assert_eq!(shown["issues"][0]["turns"], 2, "{shown}");
     assert_eq!(shown["issues"][0]["runs"], 1);
-    world.end().await;
+    world.finish().await;
 }

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use domain::feedback::{FindingState, PullId, Source};
+use domain::crypto::signature::sign;
+use domain::feedback::{FeedbackSource, PullRequestId, ReviewFindingState};
 use domain::ids::Repo;
-use domain::job::{JobKind, JobState, PullRef};
-use domain::keys::signature::sign;
+use domain::job::{JobKind, JobState, PullRequestRef};
 use domain::secret::Secret;
 use engine::follow_up;
 use serde_json::{Value, json};
 use store::dedup::DedupEntry;
-use store::{Store, dedup, findings};
+use store::{Store, dedup, pull_feedback};
 
-use crate::api::{ACCESS_CODE, Answer, START, Server, answer, job};
+use crate::api_server::{
+    ACCESS_CODE, ApiResponse, ApiServer, CLOCK_START, dispatched_job, send_checked,
+};
 
 const PATH: &str = "/api/repo-host/webhook";
-pub const SECRET: &str = "the host's own secret";
+pub const WEBHOOK_SECRET: &str = "the host's own secret";
 
 /// A payload as the host sends it, trimmed.
 pub fn payload(name: &str) -> Value {
@@ -38,25 +40,29 @@ pub fn payload(name: &str) -> Value {
 }
 
 /// The block that our pull requests carry.
-pub fn meta(issue: &str, job: &str) -> String {
+pub fn meta_block(issue: &str, job: &str) -> String {
     let meta = json!({"issueId": issue, "identifier": "ENG-1", "dispatchId": job, "jobId": job});
     format!("Adds the feature.\n\n<!-- agent-implement-meta {meta} -->\n")
 }
 
 pub fn signature(body: &[u8]) -> String {
-    format!("sha256={}", sign(body, &Secret::new(SECRET)))
+    format!("sha256={}", sign(body, &Secret::new(WEBHOOK_SECRET)))
 }
 
-pub fn flags() -> Vec<&'static str> {
+pub fn webhook_flags() -> Vec<&'static str> {
     let admin = ["--admin-access-code", ACCESS_CODE];
-    [admin, ["--scm-webhook-secret", SECRET]].concat()
+    [admin, ["--scm-webhook-secret", WEBHOOK_SECRET]].concat()
 }
 
-async fn server() -> Server {
-    Server::with(&flags(), Store::in_memory().unwrap()).await
+async fn server() -> ApiServer {
+    ApiServer::start_with(&webhook_flags(), Store::in_memory().unwrap()).await
 }
 
-async fn post(server: &Server, body: impl Into<Vec<u8>>, headers: &[(&str, &str)]) -> Answer {
+async fn post(
+    server: &ApiServer,
+    body: impl Into<Vec<u8>>,
+    headers: &[(&str, &str)],
+) -> ApiResponse {
     let body = body.into();
     let mut request = server.request("POST", PATH);
     if headers
@@ -68,11 +74,11 @@ async fn post(server: &Server, body: impl Into<Vec<u8>>, headers: &[(&str, &str)
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    answer(request.body(body)).await
+    send_checked(request.body(body)).await
 }
 
 /// Sends a payload under a delivery id of its own.
-pub async fn send(server: &Server, event: &str, payload: &Value) -> Value {
+pub async fn send(server: &ApiServer, event: &str, payload: &Value) -> Value {
     let id = format!("{:x}", fastrand::u128(..));
     let headers = [("x-github-event", event), ("x-github-delivery", &id)];
     let told = post(server, payload.to_string(), &headers).await;
@@ -81,11 +87,11 @@ pub async fn send(server: &Server, event: &str, payload: &Value) -> Value {
 }
 
 /// Pull request 2 is ours, opened by a run for issue `issue-1`.
-async fn with_pull(server: &Server) {
-    let mut done = job("01J", JobKind::Implementation);
+async fn with_pull(server: &ApiServer) {
+    let mut done = dispatched_job("01J", JobKind::Implementation);
     done.state = JobState::Completed;
-    done.finished_at = Some(START);
-    done.pull = PullRef::from_url("https://github.example/acme/shop/pull/2");
+    done.finished_at = Some(CLOCK_START);
+    done.pull = PullRequestRef::from_url("https://github.example/acme/shop/pull/2");
     server.put_job(&done).await;
 }
 
@@ -95,7 +101,7 @@ fn ours(name: &str) -> Value {
     for field in ["/pull_request", "/issue"] {
         if let Some(pull) = payload.pointer_mut(field) {
             pull["number"] = json!(2);
-            pull["body"] = json!(meta("issue-1", "01J"));
+            pull["body"] = json!(meta_block("issue-1", "01J"));
         }
     }
     payload
@@ -112,25 +118,28 @@ fn ignored(reason: &str) -> Value {
     json!({"ignored": true, "reason": reason})
 }
 
-fn ledger(server: &Server) -> Vec<(Source, FindingState, String)> {
-    let pull = PullId {
+fn ledger(server: &ApiServer) -> Vec<(FeedbackSource, ReviewFindingState, String)> {
+    let pull = PullRequestId {
         repo: Repo::new("acme", "shop"),
         number: 2,
     };
-    let rows = server.app.store.read(|tx| findings::of_pull(tx, &pull));
+    let rows = server
+        .app
+        .store
+        .read(|tx| pull_feedback::findings_of_pull(tx, &pull));
     let rows = rows.unwrap().into_iter();
-    rows.map(|(_, one)| (one.remark.source, one.state, one.remark.body))
+    rows.map(|(_, one)| (one.comment.source, one.state, one.comment.body))
         .collect()
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
-    let off = Server::with(
+    let off = ApiServer::start_with(
         &["--admin-access-code", ACCESS_CODE],
         Store::in_memory().unwrap(),
     );
     let told = post(&off.await, "{", &[]).await;
-    assert_eq!(told.fault(), (503, "Webhook not configured"));
+    assert_eq!(told.error(), (503, "Webhook not configured"));
 
     let server = server().await;
     let right = signature(b"{}");
@@ -140,16 +149,16 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         for body in ["{}", "{", ""] {
             let told = post(&server, body, &[("x-hub-signature-256", wrong)]).await;
             assert_eq!(
-                told.fault(),
+                told.error(),
                 (401, "Invalid signature"),
                 "{wrong:?} {body:?}"
             );
         }
     }
     let changed = post(&server, "{ }", &[("x-hub-signature-256", &right)]).await;
-    assert_eq!(changed.fault(), (401, "Invalid signature"));
-    let unsigned = answer(server.request("POST", PATH).body("{}")).await;
-    assert_eq!(unsigned.fault(), (401, "Invalid signature"));
+    assert_eq!(changed.error(), (401, "Invalid signature"));
+    let unsigned = send_checked(server.request("POST", PATH).body("{}")).await;
+    assert_eq!(unsigned.error(), (401, "Invalid signature"));
 
     let deep = "[".repeat(200_000);
     for wrong in [
@@ -164,7 +173,7 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         deep.as_str(),
     ] {
         let told = post(&server, wrong, &[]).await;
-        assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+        assert_eq!(told.error(), (400, "Invalid JSON payload"));
     }
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let told = post(&server, "payload=%7B%22zen%22%3A+1%7D&x=1", &form).await;
@@ -173,7 +182,7 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         (200, ignored("unsupported event"))
     );
     let told = post(&server, "other=%7B%7D", &form).await;
-    assert_eq!(told.fault(), (400, "Invalid JSON payload"));
+    assert_eq!(told.error(), (400, "Invalid JSON payload"));
 
     for field in [
         "/pull_request/number",
@@ -186,10 +195,10 @@ async fn what_is_wrong_is_told_in_the_order_of_the_wire() {
         *merged.pointer_mut(field).unwrap() = Value::Null;
         for named in [&[("x-github-event", "pull_request")][..], &[]] {
             let told = post(&server, merged.to_string(), named).await;
-            assert_eq!(told.fault(), (400, "Missing required PR fields"), "{field}");
+            assert_eq!(told.error(), (400, "Missing required PR fields"), "{field}");
         }
     }
-    let got = server.ask("GET", PATH, "", None).await;
+    let got = server.send("GET", PATH, "", None).await;
     assert_eq!((got.status, got.header("allow")), (405, "POST"));
     let large = post(&server, vec![b' '; (25 << 20) + 1], &[]).await;
     assert_eq!(large.status, 413);
@@ -209,7 +218,7 @@ async fn a_delivery_counts_once_for_days() {
     let kept = ledger(&server);
     assert_eq!(kept.len(), 1);
     server.clock.advance(Duration::from_secs(3 * 24 * 60 * 60));
-    follow_up::once(&server.app).await.unwrap();
+    follow_up::run_once(&server.app).await.unwrap();
     let again = post(&server, body.clone(), &headers).await;
     assert_eq!((again.status, again.body), (200, ignored("duplicate")));
     assert_eq!(ledger(&server), kept);
@@ -235,7 +244,7 @@ async fn a_delivery_counts_once_for_days() {
     assert_eq!(post(&server, bare, &[]).await.body, ignored("duplicate"));
 
     server.clock.advance(Duration::from_secs(2 * 24 * 60 * 60));
-    follow_up::once(&server.app).await.unwrap();
+    follow_up::run_once(&server.app).await.unwrap();
     let known = post(&server, ours("opened").to_string(), &headers).await;
     assert_eq!(known.body, ignored("duplicate"));
     let first = [("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")];
@@ -265,23 +274,23 @@ async fn each_event_is_answered_for_what_it_is() {
         send(&server, "issue_comment", &ours("issue_comment")).await,
         queued
     );
-    let sources: Vec<Source> = ledger(&server)
+    let sources: Vec<FeedbackSource> = ledger(&server)
         .into_iter()
         .map(|(source, _, _)| source)
         .collect();
     let count = |wanted| sources.iter().filter(|source| **source == wanted).count();
     assert_eq!(
         [
-            count(Source::Review),
-            count(Source::ReviewComment),
-            count(Source::IssueComment)
+            count(FeedbackSource::Review),
+            count(FeedbackSource::ReviewComment),
+            count(FeedbackSource::IssueComment)
         ],
         [2, 1, 1]
     );
     assert!(
         ledger(&server)
             .iter()
-            .all(|(_, state, _)| *state == FindingState::New)
+            .all(|(_, state, _)| *state == ReviewFindingState::New)
     );
 
     // The same words, by another way or in other lines.
@@ -310,7 +319,7 @@ async fn each_event_is_answered_for_what_it_is() {
     lacking["comment"]["id"] = json!("7");
     let foreign_block = {
         let mut payload = ours("review");
-        payload["pull_request"]["body"] = json!(meta("another-issue", "01X"));
+        payload["pull_request"]["body"] = json!(meta_block("another-issue", "01X"));
         payload
     };
     let mut foreign_number = ours("review");
@@ -380,7 +389,7 @@ async fn each_event_is_answered_for_what_it_is() {
 async fn what_is_taken_back_is_withdrawn() {
     let server = server().await;
     with_pull(&server).await;
-    let states = || -> Vec<FindingState> {
+    let states = || -> Vec<ReviewFindingState> {
         ledger(&server)
             .into_iter()
             .map(|(_, state, _)| state)
@@ -388,13 +397,13 @@ async fn what_is_taken_back_is_withdrawn() {
     };
     send(&server, "pull_request_review", &ours("review")).await;
     send(&server, "pull_request_review", &ours("review_dismissed")).await;
-    assert_eq!(states(), [FindingState::Withdrawn]);
+    assert_eq!(states(), [ReviewFindingState::Withdrawn]);
     send(&server, "pull_request_review", &ours("review")).await;
-    assert_eq!(states(), [FindingState::New], "it is said again");
+    assert_eq!(states(), [ReviewFindingState::New], "it is said again");
     let mut approved = said("review", "review", "");
     approved["review"]["state"] = json!("approved");
     send(&server, "pull_request_review", &approved).await;
-    assert_eq!(states(), [FindingState::Withdrawn]);
+    assert_eq!(states(), [ReviewFindingState::Withdrawn]);
 
     let line = "pull_request_review_comment";
     send(&server, line, &ours("review_comment")).await;
@@ -407,13 +416,13 @@ async fn what_is_taken_back_is_withdrawn() {
     assert!(
         states()
             .iter()
-            .all(|state| *state == FindingState::Withdrawn)
+            .all(|state| *state == ReviewFindingState::Withdrawn)
     );
     let mut unresolved = ours("thread_resolved");
     unresolved["action"] = json!("unresolved");
     let told = send(&server, "pull_request_review_thread", &unresolved).await;
     assert_eq!(told, json!({"queued": true}));
-    assert!(states().contains(&FindingState::New));
+    assert!(states().contains(&ReviewFindingState::New));
     let mut edited = ours("review_comment");
     edited["action"] = json!("edited");
     edited["comment"]["body"] = json!("nit: never mind");
@@ -421,7 +430,7 @@ async fn what_is_taken_back_is_withdrawn() {
     assert!(
         states()
             .iter()
-            .all(|state| *state == FindingState::Withdrawn)
+            .all(|state| *state == ReviewFindingState::Withdrawn)
     );
 }
 
@@ -429,10 +438,10 @@ async fn what_is_taken_back_is_withdrawn() {
 #[tokio::test]
 async fn feedback_is_taken_in_whatever_case_a_mapping_is_saved() {
     let server = server().await;
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     let save = async |team: &str, owner: &str, repo: &str| {
         let body = json!({"teamKey": team, "owner": owner, "repo": repo, "defaultBranch": "main"});
-        let told = server.ask("POST", "/api/mappings", &token, body.to_string());
+        let told = server.send("POST", "/api/mappings", &token, body.to_string());
         let told = told.await;
         assert_eq!(told.status, 200, "{told:?}");
         let name = |field: &str| told.body[field].as_str().unwrap().to_owned();
@@ -440,7 +449,7 @@ async fn feedback_is_taken_in_whatever_case_a_mapping_is_saved() {
     };
     let delete = async |team: &str| {
         let path = format!("/api/mappings/{team}");
-        let told = server.ask("DELETE", &path, &token, None).await;
+        let told = server.send("DELETE", &path, &token, None).await;
         assert_eq!(told.status, 200, "{told:?}");
     };
     let review = async |text: &str| {
@@ -473,13 +482,13 @@ async fn a_merge_closes_the_loop_once() {
     with_pull(&server).await;
     let entry = DedupEntry {
         issue: server.job("01J").issue,
-        dispatched_at: START,
+        dispatched_at: CLOCK_START,
     };
     let put = server.app.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
     send(&server, "pull_request_review", &ours("review")).await;
-    let token = server.signed_in().await;
-    let shown = server.ask("GET", "/api/pulls", &token, None).await.body;
+    let token = server.sign_in().await;
+    let shown = server.send("GET", "/api/pulls", &token, None).await.body;
     assert_eq!(shown["pulls"][0]["state"], "open");
     assert_eq!(shown["pulls"][0]["findingsWaiting"], 1);
 
@@ -499,7 +508,7 @@ async fn a_merge_closes_the_loop_once() {
         ignored("known")
     );
 
-    let shown = server.ask("GET", "/api/pulls", &token, None).await.body;
+    let shown = server.send("GET", "/api/pulls", &token, None).await.body;
     let pull = &shown["pulls"][0];
     assert_eq!(
         (&pull["state"], &pull["jobStatus"], &pull["findingsWaiting"]),
@@ -515,7 +524,7 @@ async fn a_merge_closes_the_loop_once() {
         (&json!(2), &json!("acme/shop"), &json!("ENG-1"), &json!(1))
     );
     assert!(server.app.store.read(dedup::all).unwrap().is_empty());
-    assert_eq!(ledger(&server)[0].1, FindingState::Withdrawn);
+    assert_eq!(ledger(&server)[0].1, ReviewFindingState::Withdrawn);
     let owed = server.app.store.read(store::outbox::pending);
     assert!(owed.unwrap().is_empty(), "the ticket is left as it is");
 }

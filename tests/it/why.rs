@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use domain::mapping::Mapping;
-use fake_vendors::scripted_agent::{Script, Step};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
 
-use crate::jira::with_query;
-use crate::process::{run, said};
-use crate::world::{World, mapping};
+use crate::jira::mapping_with_query;
+use crate::process::{exit_and_output, run};
+use crate::test_env::{TestEnv, mapping};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -16,33 +16,35 @@ const NO_CHANGES: &str = "Implementation failed: Nothing to commit: no file chan
                           Say in the ticket what is to be changed. Then set ";
 
 fn idle() -> Script {
-    Script::new().pass([Step::say("There is nothing to do.")])
+    Script::new().pass([ScriptStep::message("There is nothing to do.")])
 }
 
 /// An engine that is turned by hand, and a ticket on either system whose run has failed.
-async fn failed() -> World {
-    let world = World::by_hand([mapping(), with_query("OPS", "project = OPS", "OPS")]).await;
+async fn failed() -> TestEnv {
+    let world =
+        TestEnv::with_manual_engine([mapping(), mapping_with_query("OPS", "project = OPS", "OPS")])
+            .await;
     for key in ["ENG-1", "OPS-1"] {
-        world.script(key, idle());
+        world.set_agent_script(key, idle());
     }
-    world.flag("ENG-1", "Add the feature");
-    let ticket = world.town.jira().issue("OPS-1").title("Add the feature");
+    world.create_labelled_issue("ENG-1", "Add the feature");
+    let ticket = world.vendors.jira().issue("OPS-1").title("Add the feature");
     ticket.repo("OPS").status("Ready");
     world
-        .turned_until("both have failed", || {
+        .tick_until("both have failed", || {
             ["ENG-1", "OPS-1"].iter().all(|key| {
                 let jobs = world.jobs(key);
                 jobs.last().is_some_and(|job| !job.is_active())
             })
         })
         .await;
-    world.quiet().await;
-    world.turn().await;
+    world.tick_until_drained().await;
+    world.tick().await;
     world
 }
 
-async fn decision(world: &World, key: &str) -> Value {
-    let why = world.admin(&format!("/api/why/{key}")).await;
+async fn decision(world: &TestEnv, key: &str) -> Value {
+    let why = world.admin_get(&format!("/api/why/{key}")).await;
     why["decision"].clone()
 }
 
@@ -59,11 +61,11 @@ async fn a_failed_ticket_is_failed_for_a_week_with_its_reason_and_what_to_do() {
         assert_eq!(told["phase"], "implementation");
         assert_eq!(told["message"], json!(format!("{NO_CHANGES}{again}")));
     }
-    world.wait(7 * DAY - Duration::from_secs(60 * 60));
+    world.advance_clock(7 * DAY - Duration::from_secs(60 * 60));
     assert_eq!(decision(&world, "ENG-1").await["outcome"], "failed");
-    world.wait(Duration::from_secs(2 * 60 * 60));
+    world.advance_clock(Duration::from_secs(2 * 60 * 60));
     assert_ne!(decision(&world, "ENG-1").await["outcome"], "failed");
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,27 +80,27 @@ async fn what_is_decided_after_the_failure_counts() {
         .store
         .write(move |tx| store::mappings::put(tx, &paused));
     put.await.unwrap();
-    world.wait(Duration::from_secs(60));
+    world.advance_clock(Duration::from_secs(60));
     world
-        .town
+        .vendors
         .linear()
         .issue("ENG-1")
         .add_label("Agent-Implement");
-    world.turn().await;
+    world.tick().await;
     let told = decision(&world, "ENG-1").await;
     assert_eq!(
         (&told["outcome"], &told["reason"]),
         (&json!("waiting"), &json!("paused"))
     );
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_has_an_exit_code_for_it() {
     let world = failed().await;
-    let asleep = world.asleep().await;
+    let asleep = world.stop_service().await;
     let data = asleep.data_dir();
-    let asked = said(&run(&[
+    let asked = exit_and_output(&run(&[
         "why",
         "ENG-1",
         "--data-dir",
@@ -107,7 +109,7 @@ async fn the_command_line_has_an_exit_code_for_it() {
     assert_eq!(asked.0, 5, "{asked:?}");
     assert!(asked.1.contains("failed since "), "{}", asked.1);
     assert!(asked.1.contains(NO_CHANGES), "{}", asked.1);
-    let help = said(&run(&["why", "--help"]));
+    let help = exit_and_output(&run(&["why", "--help"]));
     assert!(help.1.contains("5 its last run failed"), "{}", help.1);
-    asleep.town.stop_and_kill_runs().await;
+    asleep.vendors.stop_and_kill_runs().await;
 }

@@ -10,17 +10,17 @@
 #[allow(dead_code, reason = "shared with the stories, which need more of it")]
 mod process;
 
-mod hooks;
-mod measure;
-mod memory;
-mod panel;
+mod connection_flood;
+mod fake_runs;
+mod http_client;
+mod load_env;
+mod measurements;
+mod operator;
 mod plot;
+mod process_stats;
 mod report;
-mod runs;
-mod scene;
-mod strangers;
 mod verify;
-mod wire;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,32 +28,32 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use measure::Book;
-use memory::Watch;
-use report::Figures;
-use scene::Scene;
+use load_env::LoadEnv;
+use measurements::LoadRecorder;
+use process_stats::ProcessSampler;
+use report::LoadReport;
 
 /// How heavy the load is, and for how long it lasts.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     pub seed: u64,
     /// How long after all runs have begun before anything is measured.
     pub warm_up: Duration,
     /// How long is measured.
-    pub span: Duration,
+    pub duration: Duration,
     /// Figures over time are by window.
     pub window: Duration,
     pub poll_interval: Duration,
     /// Webhooks of the repository host in a second.
-    pub hooks_a_second: u32,
+    pub webhooks_per_second: u32,
     /// Shortest and longest life of a run, in seconds.
-    pub run_seconds: (u64, u64),
+    pub run_duration_secs: (u64, u64),
     /// How often does somebody ask for a change on a pull request of ours?
-    pub feedback_every: Duration,
+    pub feedback_interval: Duration,
     /// How often does a ticketing system tell of a change?
-    pub ticket_event_every: Duration,
+    pub ticket_event_interval: Duration,
     /// The service may hold that much memory.
-    pub max_resident: u64,
+    pub max_resident_bytes: u64,
     /// The last quarter's median may be that many times the second quarter's.
     pub max_growth: f64,
 }
@@ -62,7 +62,7 @@ pub struct Plan {
 pub const LINEAR_TEAMS: usize = 160;
 pub const JIRA_PROJECTS: usize = 40;
 pub const REPOSITORIES: usize = 20;
-pub const ISSUES_EACH: usize = 25;
+pub const ISSUES_PER_MAPPING: usize = 25;
 /// Runs that are active at a time: one of each mapping that is neither paused nor blocked.
 pub const ACTIVE_RUNS: usize = 100;
 
@@ -73,19 +73,19 @@ const MAX_P99: Duration = Duration::from_millis(50);
 /// grow without end.
 const MAX_RESIDENT: u64 = if cfg!(debug_assertions) { 160 } else { 64 } << 20;
 
-impl Plan {
+impl LoadPlan {
     fn minute() -> Self {
         Self {
             seed: 20_261_121,
             warm_up: Duration::from_secs(5),
-            span: Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 60 }),
+            duration: Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 60 }),
             window: Duration::from_secs(2),
             poll_interval: Duration::from_secs(10),
-            hooks_a_second: 50,
-            run_seconds: (15, 60),
-            feedback_every: Duration::from_secs(5),
-            ticket_event_every: Duration::from_secs(20),
-            max_resident: MAX_RESIDENT,
+            webhooks_per_second: 50,
+            run_duration_secs: (15, 60),
+            feedback_interval: Duration::from_secs(5),
+            ticket_event_interval: Duration::from_secs(20),
+            max_resident_bytes: MAX_RESIDENT,
             // In so short a time caches are still being filled.
             max_growth: 1.25,
         }
@@ -95,9 +95,9 @@ impl Plan {
     fn ten_minutes() -> Self {
         Self {
             warm_up: Duration::from_secs(20),
-            span: Duration::from_secs(600),
+            duration: Duration::from_secs(600),
             window: Duration::from_secs(10),
-            hooks_a_second: 300,
+            webhooks_per_second: 300,
             ..Self::minute()
         }
     }
@@ -105,12 +105,12 @@ impl Plan {
     fn hour() -> Self {
         Self {
             warm_up: Duration::from_secs(60),
-            span: Duration::from_secs(3600),
+            duration: Duration::from_secs(3600),
             window: Duration::from_secs(60),
             poll_interval: Duration::from_secs(15),
-            run_seconds: (120, 600),
-            feedback_every: Duration::from_secs(20),
-            ticket_event_every: Duration::from_secs(60),
+            run_duration_secs: (120, 600),
+            feedback_interval: Duration::from_secs(20),
+            ticket_event_interval: Duration::from_secs(60),
             max_growth: 1.05,
             ..Self::minute()
         }
@@ -119,53 +119,53 @@ impl Plan {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_of_mixed_traffic() {
-    prove(Plan::minute()).await;
+    prove(LoadPlan::minute()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than ten minutes"]
 async fn ten_minutes_with_six_times_the_webhooks() {
-    prove(Plan::ten_minutes()).await;
+    prove(LoadPlan::ten_minutes()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than an hour"]
 async fn an_hour_of_mixed_traffic() {
-    prove(Plan::hour()).await;
+    prove(LoadPlan::hour()).await;
 }
 
 /// What measures has the machine for itself.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-async fn prove(plan: Plan) {
+async fn prove(plan: LoadPlan) {
     let _turn = TURN.lock().await;
-    let (scene, service) = Scene::set(plan.clone()).await;
-    let watch = Watch::start(service.id());
+    let (scene, service) = LoadEnv::start(plan.clone()).await;
+    let watch = ProcessSampler::start(service.pid());
     let mut traffic = JoinSet::new();
-    traffic.spawn(runs::keep_all(Arc::clone(&scene)));
-    scene.until_all_run().await;
-    hooks::send_all(&scene, &mut traffic);
-    panel::open_all(&scene, &mut traffic);
+    traffic.spawn(fake_runs::drive_all(Arc::clone(&scene)));
+    scene.wait_until_all_active().await;
+    webhooks::spawn_senders(&scene, &mut traffic);
+    operator::spawn_clients(&scene, &mut traffic);
     tokio::time::sleep(plan.warm_up).await;
-    let from = scene.book.measure();
-    tokio::time::sleep_until((from + plan.span).into()).await;
+    let from = scene.recorder.start_measuring();
+    tokio::time::sleep_until((from + plan.duration).into()).await;
     let until = Instant::now();
     let samples = watch.stop();
-    scene.end();
+    scene.stop();
     while let Some(ended) = traffic.join_next().await {
         ended.expect("a client has panicked");
     }
-    verify::all_is_kept(&scene).await;
-    let metrics = panel::metrics(&scene).await;
+    verify::check_durability(&scene).await;
+    let metrics = operator::scrape_metrics(&scene).await;
     assert_eq!(service.stop(), 0, "it stops in order");
-    verify::log_is_clean(&scene);
-    let figures = Figures::of(&scene, samples, (from, until), &metrics);
+    verify::check_log(&scene);
+    let figures = LoadReport::collect(&scene, samples, (from, until), &metrics);
     figures.print();
-    plot::write(&figures);
-    figures.judge();
+    plot::write_svg(&figures);
+    figures.assert_limits();
 }
 
 /// Counts what went wrong, for whoever has no better word for it.
-fn failed(book: &Book, what: &str, error: &std::io::Error) {
-    book.error(format!("{what}: {error}"));
+fn record_error(book: &LoadRecorder, what: &str, error: &std::io::Error) {
+    book.record_error(format!("{what}: {error}"));
 }

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::report::{Figures, MIB};
-use crate::{ACTIVE_RUNS, ISSUES_EACH, JIRA_PROJECTS, LINEAR_TEAMS, MAX_P99};
+use crate::report::{LoadReport, MIB};
+use crate::{ACTIVE_RUNS, ISSUES_PER_MAPPING, JIRA_PROJECTS, LINEAR_TEAMS, MAX_P99};
 
 const WIDTH: f64 = 920.0;
 const HEIGHT: f64 = 640.0;
@@ -145,7 +145,7 @@ fn short(value: f64) -> String {
 }
 
 /// Writes `target/load/load.svg`.
-pub fn write(figures: &Figures) {
+pub fn write_svg(figures: &LoadReport) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("load");
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("load.svg");
@@ -153,10 +153,10 @@ pub fn write(figures: &Figures) {
     println!("picture: {}", file.display());
 }
 
-fn drawn(figures: &Figures) -> String {
+fn drawn(figures: &LoadReport) -> String {
     let mut svg = String::new();
     let mappings = LINEAR_TEAMS + JIRA_PROJECTS;
-    let issues = mappings * ISSUES_EACH;
+    let issues = mappings * ISSUES_PER_MAPPING;
     let _ = writeln!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -172,7 +172,7 @@ fn drawn(figures: &Figures) -> String {
     );
     let load = format!(
         "{mappings} mappings, {issues} issues, {ACTIVE_RUNS} runs that report each second, {} webhooks a second",
-        figures.plan.hooks_a_second
+        figures.plan.webhooks_per_second
     );
     text(&mut svg, "faint", (LEFT, 56.0), "start", &load);
     memory(&mut svg, figures);
@@ -181,13 +181,13 @@ fn drawn(figures: &Figures) -> String {
     svg
 }
 
-fn memory(svg: &mut String, figures: &Figures) {
-    let bound = figures.plan.max_resident as f64 / MIB;
+fn memory(svg: &mut String, figures: &LoadReport) {
+    let bound = figures.plan.max_resident_bytes as f64 / MIB;
     let most = (bound * 1.25 / 16.0).ceil() * 16.0;
     let panel = Panel {
         top: 100.0,
         bottom: 290.0,
-        span: figures.plan.span.as_secs_f64(),
+        span: figures.plan.duration.as_secs_f64(),
         scale: Scale::Linear(most),
     };
     let head = (LEFT, panel.top - 14.0);
@@ -201,7 +201,7 @@ fn memory(svg: &mut String, figures: &Figures) {
     let points: Vec<(f64, f64)> = figures
         .memory
         .iter()
-        .map(|memory| (memory.at, memory.resident as f64 / MIB))
+        .map(|memory| (memory.at, memory.resident_bytes as f64 / MIB))
         .collect();
     panel.area(svg, &points);
     panel.curve(svg, "memory", &points);
@@ -219,7 +219,7 @@ fn memory(svg: &mut String, figures: &Figures) {
     panel.times(svg);
 }
 
-fn latency(svg: &mut String, figures: &Figures) {
+fn latency(svg: &mut String, figures: &LoadReport) {
     let worst = figures.windows.iter().map(|window| window.p99).max();
     let worst = worst.unwrap_or_default().as_secs_f64() * 1e3;
     let powers: Vec<f64> = (-1..)
@@ -229,7 +229,7 @@ fn latency(svg: &mut String, figures: &Figures) {
     let panel = Panel {
         top: 380.0,
         bottom: 580.0,
-        span: figures.plan.span.as_secs_f64(),
+        span: figures.plan.duration.as_secs_f64(),
         scale: Scale::Powers(0.1, powers[powers.len() - 1]),
     };
     let head = (LEFT, panel.top - 14.0);
@@ -238,7 +238,7 @@ fn latency(svg: &mut String, figures: &Figures) {
     panel.rulers(svg, &powers);
     let bound = MAX_P99.as_secs_f64() * 1e3;
     panel.bound(svg, bound, &format!("{} at most", short(bound)));
-    let curve = |of: fn(&crate::report::Window) -> std::time::Duration| {
+    let curve = |of: fn(&crate::report::WindowStats) -> std::time::Duration| {
         let points = figures.windows.iter();
         points
             .map(|window| (window.at, of(window).as_secs_f64() * 1e3))

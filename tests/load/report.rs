@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::measure::Kind;
-use crate::memory::{Sample, median};
-use crate::scene::Scene;
-use crate::{ACTIVE_RUNS, MAX_P99, Plan};
+use crate::load_env::LoadEnv;
+use crate::measurements::RequestKind;
+use crate::process_stats::{ProcessSample, median};
+use crate::{ACTIVE_RUNS, LoadPlan, MAX_P99};
 
 pub const MIB: f64 = (1 << 20) as f64;
 
 /// All that was seen, times in seconds since measuring began.
-pub struct Figures {
-    pub plan: Plan,
-    pub kinds: Vec<Row>,
-    pub windows: Vec<Window>,
-    pub memory: Vec<Memory>,
+pub struct LoadReport {
+    pub plan: LoadPlan,
+    pub requests: Vec<RequestStats>,
+    pub windows: Vec<WindowStats>,
+    pub memory: Vec<MemorySample>,
     /// Share of one processor that the service used.
     busy: f64,
     descriptors: (usize, usize),
@@ -25,8 +25,8 @@ pub struct Figures {
 }
 
 /// Answers of one kind.
-pub struct Row {
-    pub kind: Kind,
+pub struct RequestStats {
+    pub kind: RequestKind,
     pub count: u64,
     pub p50: Duration,
     pub p99: Duration,
@@ -34,28 +34,28 @@ pub struct Row {
 }
 
 /// All callbacks of one window.
-pub struct Window {
+pub struct WindowStats {
     pub at: f64,
     pub p50: Duration,
     pub p99: Duration,
 }
 
-pub struct Memory {
+pub struct MemorySample {
     pub at: f64,
-    pub resident: u64,
-    pub proportional: u64,
+    pub resident_bytes: u64,
+    pub proportional_bytes: u64,
 }
 
-impl Figures {
-    pub fn of(
-        scene: &Scene,
-        samples: Vec<Sample>,
+impl LoadReport {
+    pub fn collect(
+        scene: &LoadEnv,
+        samples: Vec<ProcessSample>,
         (from, until): (Instant, Instant),
         metrics: &str,
     ) -> Self {
-        let kinds = Kind::ALL.map(|kind| {
-            let seen = scene.book.of(kind);
-            Row {
+        let kinds = RequestKind::ALL.map(|kind| {
+            let seen = scene.recorder.histogram(kind);
+            RequestStats {
                 kind,
                 count: seen.count(),
                 p50: seen.quantile(0.5),
@@ -63,64 +63,64 @@ impl Figures {
                 max: seen.max(),
             }
         });
-        let window = scene.book.window().as_secs_f64();
-        let windows = scene.book.windows().into_iter().enumerate();
-        let measured = |sample: &&Sample| sample.at >= from && sample.at <= until;
-        let of_span: Vec<&Sample> = samples.iter().filter(measured).collect();
+        let window = scene.recorder.window_length().as_secs_f64();
+        let windows = scene.recorder.windows().into_iter().enumerate();
+        let measured = |sample: &&ProcessSample| sample.at >= from && sample.at <= until;
+        let of_span: Vec<&ProcessSample> = samples.iter().filter(measured).collect();
         let (first, last) = (of_span[0], of_span[of_span.len() - 1]);
         let descriptors = of_span.iter().map(|sample| sample.descriptors);
         Self {
             plan: scene.plan.clone(),
-            kinds: kinds.into_iter().filter(|row| row.count > 0).collect(),
+            requests: kinds.into_iter().filter(|row| row.count > 0).collect(),
             windows: windows
-                .map(|(at, seen)| Window {
+                .map(|(at, seen)| WindowStats {
                     at: (at as f64 + 0.5) * window,
                     p50: seen.quantile(0.5),
                     p99: seen.quantile(0.99),
                 })
-                .filter(|window| window.at < scene.plan.span.as_secs_f64())
+                .filter(|window| window.at < scene.plan.duration.as_secs_f64())
                 .collect(),
             memory: of_span
                 .iter()
-                .map(|sample| Memory {
+                .map(|sample| MemorySample {
                     at: (sample.at - from).as_secs_f64(),
-                    resident: sample.resident,
-                    proportional: sample.proportional,
+                    resident_bytes: sample.resident_bytes,
+                    proportional_bytes: sample.proportional_bytes,
                 })
                 .collect(),
-            busy: (last.busy - first.busy) / (last.at - first.at).as_secs_f64(),
+            busy: (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at).as_secs_f64(),
             descriptors: (
                 descriptors.clone().min().unwrap_or(0),
                 descriptors.max().unwrap_or(0),
             ),
             from_metrics: from_metrics(metrics),
-            notes: scene.book.notes(),
-            errors: scene.book.errors(),
+            notes: scene.recorder.counters(),
+            errors: scene.recorder.errors(),
         }
     }
 
     /// Most memory that was resident, in bytes.
     pub fn max_resident(&self) -> u64 {
-        let resident = self.memory.iter().map(|memory| memory.resident);
+        let resident = self.memory.iter().map(|memory| memory.resident_bytes);
         resident.max().unwrap_or(0)
     }
 
     /// Medians of the second and of the last quarter, in bytes.
-    pub fn quarters(&self) -> (u64, u64) {
-        let span = self.plan.span.as_secs_f64();
+    pub fn quarter_medians(&self) -> (u64, u64) {
+        let span = self.plan.duration.as_secs_f64();
         let quarter = |number: f64| {
             let (from, until) = (span * (number - 1.0) / 4.0, span * number / 4.0);
             let within = self
                 .memory
                 .iter()
                 .filter(move |memory| memory.at >= from && memory.at <= until);
-            median(within.map(|memory| memory.resident))
+            median(within.map(|memory| memory.resident_bytes))
         };
         (quarter(2.0), quarter(4.0))
     }
 
-    pub fn growth(&self) -> f64 {
-        let (second, last) = self.quarters();
+    pub fn memory_growth(&self) -> f64 {
+        let (second, last) = self.quarter_medians();
         last as f64 / second as f64
     }
 
@@ -130,14 +130,14 @@ impl Figures {
         } else {
             "release"
         };
-        let seconds = self.plan.span.as_secs();
+        let seconds = self.plan.duration.as_secs();
         println!(
             "\nload: {seconds} s, {build} build, seed {}",
             self.plan.seed
         );
         println!(
             "{ACTIVE_RUNS} runs report each second, {} webhooks a second, a poll every {} s\n",
-            self.plan.hooks_a_second,
+            self.plan.webhooks_per_second,
             self.plan.poll_interval.as_secs()
         );
         println!(
@@ -145,7 +145,7 @@ impl Figures {
             "answered", "count", "p50", "p99", "max"
         );
         println!("|{0:-<22}|{0:-<9}:|{0:-<10}:|{0:-<10}:|{0:-<10}:|", "");
-        for row in &self.kinds {
+        for row in &self.requests {
             let told = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
             println!(
                 "| {:<20} | {:>8} | {:>9} | {:>9} | {:>9} |",
@@ -156,15 +156,15 @@ impl Figures {
                 told(row.max)
             );
         }
-        let (second, last) = self.quarters();
+        let (second, last) = self.quarter_medians();
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
-        let proportional = self.memory.iter().map(|memory| memory.proportional);
+        let proportional = self.memory.iter().map(|memory| memory.proportional_bytes);
         println!(
             "\nresident: most {}, second quarter {}, last quarter {} ({:+.1} %); proportional: median {}",
             mib(self.max_resident()),
             mib(second),
             mib(last),
-            (self.growth() - 1.0) * 100.0,
+            (self.memory_growth() - 1.0) * 100.0,
             mib(median(proportional))
         );
         println!(
@@ -183,23 +183,26 @@ impl Figures {
     }
 
     /// The product's promise.
-    pub fn judge(&self) {
+    pub fn assert_limits(&self) {
         assert!(self.errors.is_empty(), "errors: {:#?}", self.errors);
         assert_eq!(self.notes.get("backups"), Some(&1), "a backup was taken");
-        let windows = self.plan.span.as_secs() / self.plan.window.as_secs();
+        let windows = self.plan.duration.as_secs() / self.plan.window.as_secs();
         assert!(
             self.windows.len() as u64 >= windows,
             "callbacks in every window"
         );
         let most = self.max_resident();
-        assert!(most <= self.plan.max_resident, "{most} bytes resident");
-        let growth = self.growth();
+        assert!(
+            most <= self.plan.max_resident_bytes,
+            "{most} bytes resident"
+        );
+        let growth = self.memory_growth();
         assert!(growth <= self.plan.max_growth, "memory grew {growth} times");
         // How fast it is on this machine only a release build shows.
         if cfg!(debug_assertions) {
             return;
         }
-        for row in self.kinds.iter().filter(|row| row.kind.is_callback()) {
+        for row in self.requests.iter().filter(|row| row.kind.is_callback()) {
             let (name, p99) = (row.kind.name(), row.p99);
             assert!(p99 <= MAX_P99, "{name}: p99 is {p99:?}");
         }

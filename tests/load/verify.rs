@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::hooks::SAMPLE;
-use crate::measure::Kind;
-use crate::panel;
-use crate::scene::Scene;
-use crate::wire::Line;
+use crate::http_client::HttpConnection;
+use crate::load_env::LoadEnv;
+use crate::measurements::RequestKind;
+use crate::operator;
+use crate::webhooks::DELIVERY_SAMPLE;
 
 /// Every job has every step as it was last told, and the end that its run reported; every webhook
 /// was counted as one, and is known when it comes again.
-pub async fn all_is_kept(scene: &Scene) {
-    counts(scene, &panel::metrics(scene).await);
-    let told = std::mem::take(&mut *scene.told());
-    let mut line = Line::to(scene.service);
+pub async fn check_durability(scene: &LoadEnv) {
+    counts(scene, &operator::scrape_metrics(scene).await);
+    let told = std::mem::take(&mut *scene.acknowledged_runs());
+    let mut line = HttpConnection::new(scene.service);
     for run in &told {
         let path = format!("/api/jobs/{}/steps", run.job);
         let bearer = format!("Bearer {}", scene.token);
         let headers = [("authorization", bearer.as_str())];
-        let asked = crate::wire::request("GET", &path, &headers, b"");
-        let answer = line.ask(&asked).await.unwrap();
+        let asked = crate::http_client::encode_request("GET", &path, &headers, b"");
+        let answer = line.send(&asked).await.unwrap();
         assert_eq!(answer.status, 200, "{}", answer.excerpt());
         let kept: Value = serde_json::from_slice(&answer.body).unwrap();
         let steps: BTreeMap<&str, &Value> = kept["steps"]
@@ -36,7 +36,7 @@ pub async fn all_is_kept(scene: &Scene) {
                 .is_some_and(|step| step["status"] == *status && step["elapsed_ms"] == *elapsed);
             if !is_kept {
                 let found = steps.get(id.as_str());
-                scene.book.error(format!(
+                scene.recorder.record_error(format!(
                     "lost: {id} of {} at {elapsed} ms, found {found:?}",
                     run.job
                 ));
@@ -46,44 +46,49 @@ pub async fn all_is_kept(scene: &Scene) {
             && kept["job"]["status"] != status
         {
             let found = &kept["job"]["status"];
-            scene.book.error(format!(
+            scene.recorder.record_error(format!(
                 "lost: the result of {}, {status}; found {found}",
                 run.job
             ));
         }
         scene
-            .book
-            .note("steps found in the store", run.steps.len() as u64);
+            .recorder
+            .count("steps found in the store", run.steps.len() as u64);
     }
     deliver_again(scene, &mut line).await;
-    let outbox = scene.ask("GET", "/api/outbox", None).await;
+    let outbox = scene.admin_request("GET", "/api/outbox", None).await;
     let outbox: Value = serde_json::from_slice(&outbox.body).unwrap();
     let dead = outbox["dead"].as_array().unwrap().len();
     if dead > 0 {
-        scene.book.error(format!("given up: {}", outbox["dead"]));
+        scene
+            .recorder
+            .record_error(format!("given up: {}", outbox["dead"]));
     }
 }
 
 /// The service has counted as many answers as the clients have.
-fn counts(scene: &Scene, metrics: &str) {
-    let told = scene.told();
+fn counts(scene: &LoadEnv, metrics: &str) {
+    let told = scene.acknowledged_runs();
     let reports: u64 = told.iter().map(|run| run.reports).sum();
     let results = told.iter().filter(|run| run.result.is_some()).count() as u64;
     drop(told);
-    scene.book.note("reports acknowledged", reports);
+    scene.recorder.count("reports acknowledged", reports);
     for (route, sent) in [
         ("/runner/progress", reports),
         ("/runner/result", results),
-        ("/api/repo-host/webhook", scene.book.noted("host webhooks")),
+        (
+            "/api/repo-host/webhook",
+            scene.recorder.counter("host webhooks"),
+        ),
         (
             "/api/ticketing-a/webhook",
-            scene.book.noted("ticketing webhooks"),
+            scene.recorder.counter("ticketing webhooks"),
         ),
     ] {
         let answered = answers(metrics, route);
         if answered != BTreeMap::from([("200".to_owned(), sent)]) {
             let what = format!("{route}: {sent} sent, answered {answered:?}");
-            scene.book.error(what);
+            scene.recorder.record_error(what);
         }
     }
 }
@@ -101,24 +106,24 @@ fn answers(metrics: &str, route: &str) -> BTreeMap<String, u64> {
 }
 
 /// What was taken once is known.
-async fn deliver_again(scene: &Scene, line: &mut Line) {
-    let sample = std::mem::take(&mut *SAMPLE.lock().unwrap());
+async fn deliver_again(scene: &LoadEnv, line: &mut HttpConnection) {
+    let sample = std::mem::take(&mut *DELIVERY_SAMPLE.lock().unwrap());
     for request in &sample {
-        let answer = line.ask(request).await.unwrap();
+        let answer = line.send(request).await.unwrap();
         if answer.status != 200 || !answer.text().contains("duplicate") {
-            let name = Kind::HostHook.name();
+            let name = RequestKind::RepoHostWebhook.name();
             scene
-                .book
-                .error(format!("{name}, again: {}", answer.excerpt()));
+                .recorder
+                .record_error(format!("{name}, again: {}", answer.excerpt()));
         }
     }
     scene
-        .book
-        .note("webhooks known when sent again", sample.len() as u64);
+        .recorder
+        .count("webhooks known when sent again", sample.len() as u64);
 }
 
 /// Nothing that the service itself calls wrong, or worth a look.
-pub fn log_is_clean(scene: &Scene) {
+pub fn check_log(scene: &LoadEnv) {
     let logs = std::fs::read_dir(scene.data_dir().join("logs")).unwrap();
     for log in logs {
         let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
@@ -129,7 +134,9 @@ pub fn log_is_clean(scene: &Scene) {
             if line["level"] == "ERROR" || line["level"] == "WARN" {
                 let told =
                     ["level", "task", "message", "error"].map(|field| line[field].to_string());
-                scene.book.error(format!("log: {}", told.join(" ")));
+                scene
+                    .recorder
+                    .record_error(format!("log: {}", told.join(" ")));
             }
         }
     }

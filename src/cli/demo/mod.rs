@@ -3,10 +3,10 @@
 //! Stand-in vendors, the real service and real runs, all on loopback. Killed at any moment and
 //! started again in the same folder, it goes on where it was.
 
-mod board;
-mod keepsake;
-mod narrator;
-mod verdict;
+mod outcomes;
+mod progress;
+mod saved_state;
+mod tickets;
 
 use std::fmt;
 use std::io::Write;
@@ -19,28 +19,29 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use domain::ids::Repo;
-use domain::mapping::{Input, Mapping, PLAN_WORKFLOW};
+use domain::mapping::{Mapping, MappingInput, PLAN_WORKFLOW};
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
-use domain::templates::{self, Template, Upkeep};
+use domain::templates::{self, SyncPolicy, Template};
 use domain::time::Timestamp;
-use engine::app::{App, Pace, Setting};
+use engine::app::{App, AppOptions, Timings};
 use engine::config::{
-    Config, Containers, Engine, GitHub, GitHubCredentials, Jira, JiraCredentials, Linear,
-    LinearCredentials, LogFormat, Metrics, Notices, Notify, Outbound, Reaper, VmSessions,
+    ChatConfig, Config, ContainerEngine, ContainersConfig, GitHubAuthConfig, GitHubConfig,
+    JiraAuthConfig, JiraConfig, LinearAuthConfig, LinearConfig, LogFormat, MetricsConfig, Notices,
+    ProxyConfig, ReaperConfig, VmSessionsConfig,
 };
-use fake_vendors::stories::{self, Tracker};
-use fake_vendors::{Town, TownOptions};
+use fake_vendors::demo::{self, Tracker};
+use fake_vendors::{FakeVendors, FakeVendorsOptions};
 use run::StopSignal;
-use store::crash::{CrashPlan, Visit};
+use store::crash_injection::{CrashPlan, CrashTrigger};
 use store::{Store, mappings};
 use vendors::chat::ChatKind;
 use vendors::http::Redactor;
 
 use super::{logging, serve};
-use board::Board;
-use keepsake::Keepsake;
-use narrator::{Ending, Narrator};
+use progress::{DemoProgress, DemoResult};
+use saved_state::DemoState;
+use tickets::DemoTickets;
 
 /// How long may the demo take to become idle before it is called stuck?
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -50,7 +51,7 @@ const CLEARING_ROUNDS: u32 = 40;
 const CLEARING_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct DemoArgs {
     /// The ticketing system that the tickets are filed in.
     #[arg(long, value_enum, default_value_t)]
     system: Tracker,
@@ -69,7 +70,7 @@ pub struct Arguments {
     log_level: String,
     /// Die at a named point, as kill -9 would; for crash tests.
     #[arg(long, hide = true)]
-    crash_at: Option<Visit>,
+    crash_at: Option<CrashTrigger>,
 }
 
 /// Where the demo's runs execute.
@@ -91,18 +92,18 @@ impl Runner {
     }
 }
 
-pub async fn demo(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn demo(arguments: DemoArgs) -> anyhow::Result<ExitCode> {
     // Before there is anything that could be left behind.
     let stop = StopSignal::listen()?;
-    let place = Place::find(arguments.data_dir.as_deref())?;
+    let place = DemoDir::find(arguments.data_dir.as_deref())?;
     let done = play(arguments, &place, &stop).await;
     place.clear().await;
     done
 }
 
-async fn play(arguments: Arguments, place: &Place, stop: &StopSignal) -> anyhow::Result<ExitCode> {
+async fn play(arguments: DemoArgs, place: &DemoDir, stop: &StopSignal) -> anyhow::Result<ExitCode> {
     let dir = place.dir.as_path();
-    let keepsake = Keepsake::open(dir, arguments.system)?;
+    let keepsake = DemoState::open(dir, arguments.system)?;
     let town = found_town(dir, keepsake.tracker).await?;
     let listener = TcpListener::bind(("127.0.0.1", keepsake.port))
         .await
@@ -113,7 +114,7 @@ async fn play(arguments: Arguments, place: &Place, stop: &StopSignal) -> anyhow:
             )
         })?;
     let port = listener.local_addr()?.port();
-    keepsake.keep(dir, port)?;
+    keepsake.save(dir, port)?;
 
     let config = Config {
         runner_mode: Some(arguments.runner.mode()),
@@ -121,29 +122,29 @@ async fn play(arguments: Arguments, place: &Place, stop: &StopSignal) -> anyhow:
     };
     let redactor = Redactor::new(config.secrets());
     let _logging = logging::start(&config, &arguments.log_level, &redactor)?;
-    let crash = CrashPlan::at(arguments.crash_at);
-    let store = Store::open_to_crash(&config.data_dir, crash.clone())?;
-    let setting = Setting {
-        pace: Pace::quick(),
-        crash,
-        ..Setting::default()
+    let crash = CrashPlan::new(arguments.crash_at);
+    let store = Store::open_with_crash_plan(&config.data_dir, crash.clone())?;
+    let setting = AppOptions {
+        timings: Timings::for_fake_vendors(),
+        crash_plan: crash,
+        ..AppOptions::default()
     };
     let app = App::new(config, store, setting).map_err(anyhow::Error::msg)?;
     map_project(&app, keepsake.tracker).await?;
 
-    let board = Board::new(town.clone(), keepsake.tracker);
-    let narrator = Narrator::new(app.clone(), town.clone(), board);
-    narrator.introduce(port, &keepsake.access_code, place);
+    let board = DemoTickets::new(town.clone(), keepsake.tracker);
+    let narrator = DemoProgress::new(app.clone(), town.clone(), board);
+    narrator.print_introduction(port, &keepsake.access_code, place);
     let told = async {
         let told = async {
             match arguments.exit_when_idle {
-                true => narrator.until_idle(PATIENCE).await,
-                false => narrator.for_ever().await,
+                true => narrator.follow_until_idle(PATIENCE).await,
+                false => narrator.follow().await,
             }
         };
         tokio::select! {
             ending = told => ending,
-            _ = stop.given() => Ending::Interrupted,
+            _ = stop.wait() => DemoResult::Interrupted,
         }
     };
     let (end, ended) = tokio::sync::oneshot::channel();
@@ -168,13 +169,13 @@ async fn play(arguments: Arguments, place: &Place, stop: &StopSignal) -> anyhow:
 }
 
 /// Where everything is kept.
-struct Place {
+struct DemoDir {
     dir: PathBuf,
     /// Removes the folder at the end when it was only lent.
     lent: Option<tempfile::TempDir>,
 }
 
-impl Place {
+impl DemoDir {
     fn find(given: Option<&Path>) -> anyhow::Result<Self> {
         if let Some(dir) = given {
             std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
@@ -205,7 +206,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DemoDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = if self.lent.is_some() {
             " until the end"
@@ -216,15 +217,15 @@ impl fmt::Display for Place {
     }
 }
 
-async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<Town> {
+async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<FakeVendors> {
     let program = std::env::current_exe().context("finding this program's own file")?;
-    let town = Town::start(TownOptions::new(dir.join("town"), program)).await?;
+    let town = FakeVendors::start(FakeVendorsOptions::new(dir.join("town"), program)).await?;
     let workflows = workflows(tracker)?;
     let workflows: Vec<(&str, &str)> = workflows
         .iter()
         .map(|one| (one.path.as_str(), one.text.as_str()))
         .collect();
-    stories::demo(&town, tracker, &workflows)?;
+    demo::seed_demo(&town, tracker, &workflows)?;
     Ok(town)
 }
 
@@ -232,15 +233,15 @@ async fn found_town(dir: &Path, tracker: Tracker) -> anyhow::Result<Town> {
 /// the real one would.
 fn workflows(tracker: Tracker) -> anyhow::Result<Vec<Template>> {
     let projects = projects(tracker, Timestamp::EPOCH)?;
-    let repo = Repo::new(stories::DEMO_OWNER, stories::DEMO_REPO);
-    let mut all = templates::wanted(&repo, &projects, None)?;
-    all.retain(|template| template.upkeep == Upkeep::Kept);
+    let repo = Repo::new(demo::DEMO_OWNER, demo::DEMO_REPO);
+    let mut all = templates::desired_templates(&repo, &projects, None)?;
+    all.retain(|template| template.sync_policy == SyncPolicy::Managed);
     Ok(all)
 }
 
-fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
+fn config(dir: &Path, town: &FakeVendors, keepsake: &DemoState, port: u16) -> Config {
     let address = format!("http://127.0.0.1:{port}");
-    let hook_secret = keepsake.hook_secret.as_ref().map(Secret::new);
+    let hook_secret = keepsake.webhook_secret.as_ref().map(Secret::new);
     Config {
         listen: ([127, 0, 0, 1], port).into(),
         data_dir: dir.join("data"),
@@ -255,41 +256,41 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
         gap_fill_trigger_secret: hook_secret,
         linear: (keepsake.tracker == Tracker::Linear).then(|| linear(town)),
         jira: (keepsake.tracker == Tracker::Jira).then(|| jira(town)),
-        github: Some(GitHub {
-            credentials: GitHubCredentials::Token(Secret::new(town.github().token())),
+        github: Some(GitHubConfig {
+            credentials: GitHubAuthConfig::Token(Secret::new(town.github().personal_token())),
             api_url: town.github_api_url(),
         }),
         session_image: None,
-        vm_sessions: VmSessions {
-            token: Some(Secret::new(town.machines().token())),
-            app: Some(town.machines().app().to_owned()),
+        vm_sessions: VmSessionsConfig {
+            token: Some(Secret::new(town.fly().token())),
+            app: Some(town.fly().app().to_owned()),
             region: None,
-            api_url: town.machines_url(),
+            api_url: town.fly_url(),
         },
-        containers: Containers {
-            engine: Engine::Web(town.docker_url()),
-            named: true,
+        containers: ContainersConfig {
+            engine: ContainerEngine::Http(town.docker_url()),
+            is_explicit: true,
             image: town.docker().image().to_owned(),
         },
         model_keys: vec![("ANTHROPIC_API_KEY", Secret::new("sk-ant-sandbox-only"))],
-        notify: Some(Notify {
-            url: Secret::new(town.chat_url()),
-            kind: ChatKind::ChannelA,
+        chat: Some(ChatConfig {
+            url: Secret::new(town.slack_url()),
+            kind: ChatKind::Slack,
         }),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         breaker_threshold: Some(3),
         secrets_key: None,
         runner_mode: None,
         image_prefixes: Vec::new(),
-        reaper: Reaper {
+        reaper: ReaperConfig {
             dry_run: false,
             alert_threshold: None,
         },
         trusted_proxies: Vec::new(),
-        outbound: Outbound::default(),
+        proxy: ProxyConfig::default(),
         supervisor: None,
-        metrics: Metrics {
-            on: true,
+        metrics: MetricsConfig {
+            enabled: true,
             token: None,
         },
         log_format: LogFormat::Text,
@@ -301,18 +302,18 @@ fn config(dir: &Path, town: &Town, keepsake: &Keepsake, port: u16) -> Config {
     }
 }
 
-fn linear(town: &Town) -> Linear {
-    Linear {
-        credentials: LinearCredentials::Key(Secret::new(town.linear().key())),
+fn linear(town: &FakeVendors) -> LinearConfig {
+    LinearConfig {
+        credentials: LinearAuthConfig::Key(Secret::new(town.linear().api_key())),
         api_url: town.linear_url(),
     }
 }
 
-fn jira(town: &Town) -> Jira {
-    Jira {
-        credentials: JiraCredentials::Basic {
+fn jira(town: &FakeVendors) -> JiraConfig {
+    JiraConfig {
+        credentials: JiraAuthConfig::Basic {
             email: town.jira().email().to_owned(),
-            token: Secret::new(town.jira().token()),
+            token: Secret::new(town.jira().api_token()),
         },
         site_url: Some(town.jira_url()),
         api_url: town.jira_url(),
@@ -336,19 +337,19 @@ async fn map_project(app: &App, tracker: Tracker) -> anyhow::Result<()> {
 }
 
 fn projects(tracker: Tracker, now: Timestamp) -> anyhow::Result<Vec<Mapping>> {
-    let plain = mapping(tracker, stories::DEMO_TEAM);
-    let mut planned = mapping(tracker, stories::DEMO_PLANNING_TEAM);
+    let plain = mapping(tracker, demo::DEMO_TEAM);
+    let mut planned = mapping(tracker, demo::DEMO_PLANNING_TEAM);
     planned["planningEnabled"] = json!(true);
     planned["planningWorkflowFile"] = json!(PLAN_WORKFLOW);
-    let valid = |body| Ok(Input::read(body)?.validate(None, now)?);
+    let valid = |body| Ok(MappingInput::read(body)?.validate(None, now)?);
     [plain, planned].into_iter().map(valid).collect()
 }
 
 fn mapping(tracker: Tracker, team: &str) -> Value {
     let mut mapping = json!({
         "teamKey": team,
-        "owner": stories::DEMO_OWNER,
-        "repo": stories::DEMO_REPO,
+        "owner": demo::DEMO_OWNER,
+        "repo": demo::DEMO_REPO,
         "defaultBranch": "main",
     });
     match tracker {
@@ -356,19 +357,21 @@ fn mapping(tracker: Tracker, team: &str) -> Value {
         Tracker::Jira => {
             mapping["ticketingProvider"] = json!("B");
             mapping["ticketingConfig"] = json!({
-                "kind": "B", "jql": format!("project = {team}"), "repoFieldValue": stories::DEMO_REPO,
+                "kind": "B", "jql": format!("project = {team}"), "repoFieldValue": demo::DEMO_REPO,
             });
         }
     }
     mapping
 }
 
-impl Ending {
+impl DemoResult {
     /// Says how it ended and answers the exit code.
     fn tell(self) -> ExitCode {
         match self {
-            Ending::AsTold | Ending::Interrupted | Ending::Unread => ExitCode::SUCCESS,
-            Ending::Otherwise(reason) => {
+            DemoResult::Expected | DemoResult::Interrupted | DemoResult::OutputClosed => {
+                ExitCode::SUCCESS
+            }
+            DemoResult::Unexpected(reason) => {
                 // The reader closed the pipe, and reads the exit code.
                 let _ = writeln!(
                     std::io::stderr(),

@@ -15,9 +15,9 @@ use engine::clock::Clock;
 use engine::config::{Config, LogFormat};
 use vendors::http::Redactor;
 
-mod files;
+mod daily_files;
 
-use files::{DayFiles, MAX_BYTES};
+use daily_files::{DailyLogFiles, MAX_FILE_BYTES};
 
 /// How many lines may wait for the disk? Beyond it they are left out of the files rather than held in
 /// memory; room for them is taken at the start.
@@ -113,8 +113,8 @@ fn files(config: &Config) -> anyhow::Result<Option<(NonBlocking, WorkerGuard)>> 
         return Ok(None);
     }
     let dir = config.data_dir.join("logs");
-    let now = || Clock::Machine.now();
-    let files = DayFiles::start(&dir, config.log_keep_days, MAX_BYTES, now)?;
+    let now = || Clock::System.now();
+    let files = DailyLogFiles::start(&dir, config.log_keep_days, MAX_FILE_BYTES, now)?;
     let lines = NonBlockingBuilder::default().buffered_lines_limit(LINES_AHEAD);
     Ok(Some(lines.finish(files)))
 }

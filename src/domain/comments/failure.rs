@@ -1,7 +1,9 @@
 //! The comment about a run that failed, in the order in which people need it: what happened, what to
 //! do next, what the agent said last, where to look, and the end of the log.
 
-use super::{cut, fenced, neutral, published, run_name, stripped};
+use super::{
+    fenced, run_kind_name, sanitize_markdown, sanitize_plain_text, strip_invisible_chars, truncate,
+};
 use crate::effect::LogLabel;
 use crate::issue::System;
 use crate::job::{Job, JobKind, JobState, RunHandle, TimeoutReason};
@@ -18,24 +20,24 @@ const HOST_COMMANDS: [&str; 2] = ["::add-mask::", "::stop-commands::"];
 
 /// `Planning failed: {reason}`, `Implementation failed: {reason}` and so on, or the guardrail's own
 /// words.
-pub fn failed_line(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
-    let reason = neutral(reason);
+pub fn failure_headline(kind: JobKind, code: Option<FailureCode>, reason: &str) -> String {
+    let reason = sanitize_plain_text(reason);
     if code == Some(FailureCode::SensitiveFilesBlocked) {
         let details = reason.trim_start_matches(GUARDRAIL_HEADING).trim_start();
         return format!("{GUARDRAIL_HEADING}\n\n{details}");
     }
-    format!("{} failed: {reason}", run_name(kind))
+    format!("{} failed: {reason}", run_kind_name(kind))
 }
 
 /// The whole comment, but for the log.
-pub fn failed(
+pub fn failure_comment(
     job: &Job,
     code: Option<FailureCode>,
     reason: &str,
     last_words: Option<&str>,
 ) -> String {
     let mut parts = vec![
-        failed_line(job.kind, code, reason),
+        failure_headline(job.kind, code, reason),
         format!("**What to do:** {}", next_step(job)),
     ];
     // Around the names of blocked files, the agent may have said what is in them.
@@ -43,7 +45,7 @@ pub fn failed(
         !words.trim().is_empty() && code != Some(FailureCode::SensitiveFilesBlocked)
     });
     if let Some(words) = words {
-        let words = cut(&published(words), MAX_WORDS, " […]");
+        let words = truncate(&sanitize_markdown(words), MAX_WORDS, " […]");
         let quoted: Vec<String> = words.lines().map(|line| format!("> {line}")).collect();
         parts.push(format!(
             "**The agent's last words:**\n\n{}",
@@ -65,8 +67,8 @@ pub fn failed(
 pub fn next_step(job: &Job) -> String {
     let again = match (job.kind.phase(), job.issue.system) {
         (None, _) => "comment `/agent-implement` on the pull request",
-        (Some(_), System::A) => "set the label `Agent-Implement` again",
-        (Some(_), System::B) => "set `Agent-Implement Status` to `Ready` again",
+        (Some(_), System::Linear) => "set the label `Agent-Implement` again",
+        (Some(_), System::Jira) => "set `Agent-Implement Status` to `Ready` again",
     };
     match remedy(&job.state) {
         Some(remedy) => format!("{remedy} Then {again}."),
@@ -115,7 +117,7 @@ fn remedy(state: &JobState) -> Option<&'static str> {
 }
 
 /// The comment with the end of the log folded away below it.
-pub fn with_log(comment: &str, label: LogLabel, excerpt: &str) -> String {
+pub fn with_log_excerpt(comment: &str, label: LogLabel, excerpt: &str) -> String {
     format!(
         "{comment}\n\n+++ Log excerpt ({})\n\n{}\n\n+++",
         label.as_str(),
@@ -148,5 +150,5 @@ fn readable(log: &str) -> String {
         commands.into_iter().any(|command| line.contains(command))
     };
     let lines: Vec<&str> = log.lines().filter(|line| !is_command(line)).collect();
-    stripped(&lines.join("\n"))
+    strip_invisible_chars(&lines.join("\n"))
 }

@@ -1,47 +1,47 @@
 //! What an operator can do about a decision.
 
-use super::{Decision, Outcome, Reason};
+use super::{Decision, DecisionOutcome, WaitReason};
 
 /// What helps an issue on, in a sentence or two for operators; none where nothing needs to be done.
 pub fn advice(decision: &Decision) -> Option<&'static str> {
     let reason = match (decision.outcome, decision.reason) {
-        (Outcome::Waiting | Outcome::Failed, Some(reason)) => reason,
+        (DecisionOutcome::Waiting | DecisionOutcome::Failed, Some(reason)) => reason,
         (
-            Outcome::Waiting
-            | Outcome::Dispatched
-            | Outcome::InProgress
-            | Outcome::Done
-            | Outcome::Failed,
+            DecisionOutcome::Waiting
+            | DecisionOutcome::Dispatched
+            | DecisionOutcome::InProgress
+            | DecisionOutcome::Done
+            | DecisionOutcome::Failed,
             _,
         ) => {
             return None;
         }
     };
     Some(match reason {
-        Reason::Concurrency => {
+        WaitReason::Concurrency => {
             "It runs when a run of the team ends. Raise maxInProgressAiIssues of the project for more at once; take the \
              progress marker off tickets that nothing works on."
         }
-        Reason::Dedup => {
+        WaitReason::Dedup => {
             "It was dispatched within the dedup window. If nothing works on it, clear its entry: DELETE /api/dedup/<issue>, or \
              the panel's dedup list."
         }
-        Reason::NoMapping => {
+        WaitReason::NoMapping => {
             "Map its team to a repository: the panel's Projects, or POST /api/mappings."
         }
-        Reason::Blocked => "End the ticket that blocks it, or take the link away.",
-        Reason::Paused => {
+        WaitReason::Blocked => "End the ticket that blocks it, or take the link away.",
+        WaitReason::Paused => {
             "Resume the project: the panel's Projects, or PATCH /api/mappings/<team> with paused false."
         }
-        Reason::Parked => {
+        WaitReason::Parked => {
             "Its runs failed several times in a row. Mend the cause (the last run's reason), then unpark it: the panel, or POST \
              /api/parked/unpark."
         }
-        Reason::Ineligible => {
+        WaitReason::Ineligible => {
             "Its runs cannot start where they are to execute. `agent-implement doctor` names what is missing and how to mend it."
         }
-        Reason::Quota => "A vendor lets us ask no more for a while. It goes on by itself then.",
-        Reason::Budget => {
+        WaitReason::Quota => "A vendor lets us ask no more for a while. It goes on by itself then.",
+        WaitReason::Budget => {
             "What may be spent is spent. It goes on when the period is over; raise the budget of the project for more."
         }
     })
@@ -64,24 +64,24 @@ mod tests {
             phase: None,
         };
         for (reason, word) in [
-            (Reason::Concurrency, "maxInProgressAiIssues"),
-            (Reason::Dedup, "/api/dedup/"),
-            (Reason::NoMapping, "/api/mappings"),
-            (Reason::Blocked, "blocks it"),
-            (Reason::Paused, "paused false"),
-            (Reason::Parked, "/api/parked/unpark"),
-            (Reason::Ineligible, "doctor"),
-            (Reason::Quota, "by itself"),
-            (Reason::Budget, "budget"),
+            (WaitReason::Concurrency, "maxInProgressAiIssues"),
+            (WaitReason::Dedup, "/api/dedup/"),
+            (WaitReason::NoMapping, "/api/mappings"),
+            (WaitReason::Blocked, "blocks it"),
+            (WaitReason::Paused, "paused false"),
+            (WaitReason::Parked, "/api/parked/unpark"),
+            (WaitReason::Ineligible, "doctor"),
+            (WaitReason::Quota, "by itself"),
+            (WaitReason::Budget, "budget"),
         ] {
-            let told = advice(&decided(Outcome::Waiting, Some(reason)));
+            let told = advice(&decided(DecisionOutcome::Waiting, Some(reason)));
             assert!(told.is_some_and(|told| told.contains(word)), "{reason:?}");
         }
         for outcome in [
-            Outcome::Dispatched,
-            Outcome::InProgress,
-            Outcome::Done,
-            Outcome::Failed,
+            DecisionOutcome::Dispatched,
+            DecisionOutcome::InProgress,
+            DecisionOutcome::Done,
+            DecisionOutcome::Failed,
         ] {
             assert_eq!(advice(&decided(outcome, None)), None);
         }

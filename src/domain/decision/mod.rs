@@ -4,7 +4,7 @@
 //! to dispatch is checked once more in the commit that reserves it. (spec: *Blocker reasons*)
 
 mod advice;
-mod failed;
+mod failure;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::stage::Stage;
 use super::time::Timestamp;
 
 pub use advice::advice;
-pub use failed::failed;
+pub use failure::decision_after_failure;
 
 /// What was decided about an issue in one poll.
 ///
@@ -28,22 +28,22 @@ pub struct Decision {
     pub at: Timestamp,
     pub issue_identifier: IssueKey,
     pub team_key: TeamKey,
-    pub outcome: Outcome,
-    pub reason: Option<Reason>,
+    pub outcome: DecisionOutcome,
+    pub reason: Option<WaitReason>,
     pub message: String,
     pub phase: Option<Phase>,
 }
 
 impl Decision {
     /// Makes what was to run wait after all.
-    pub fn hold(&mut self, reason: Reason, why: &str) {
-        self.outcome = Outcome::Waiting;
+    pub fn set_waiting(&mut self, reason: WaitReason, why: &str) {
+        self.outcome = DecisionOutcome::Waiting;
         self.reason = Some(reason);
         self.message = why.to_owned();
     }
 
     /// Whether it says the same as an earlier one; the time apart.
-    pub fn repeats(&self, earlier: &Decision) -> bool {
+    pub fn is_repeat_of(&self, earlier: &Decision) -> bool {
         let Decision {
             at: _,
             issue_identifier,
@@ -64,7 +64,7 @@ impl Decision {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum DecisionOutcome {
     Dispatched,
     Waiting,
     InProgress,
@@ -76,7 +76,7 @@ pub enum Outcome {
 /// Why an issue waits. The first three are the spec's; the others are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
+pub enum WaitReason {
     Concurrency,
     Dedup,
     NoMapping,
@@ -88,30 +88,30 @@ pub enum Reason {
     Budget,
 }
 
-impl Reason {
+impl WaitReason {
     pub const ALL: [Self; 9] = [
-        Reason::Concurrency,
-        Reason::Dedup,
-        Reason::NoMapping,
-        Reason::Blocked,
-        Reason::Paused,
-        Reason::Parked,
-        Reason::Ineligible,
-        Reason::Quota,
-        Reason::Budget,
+        WaitReason::Concurrency,
+        WaitReason::Dedup,
+        WaitReason::NoMapping,
+        WaitReason::Blocked,
+        WaitReason::Paused,
+        WaitReason::Parked,
+        WaitReason::Ineligible,
+        WaitReason::Quota,
+        WaitReason::Budget,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Reason::Concurrency => "concurrency",
-            Reason::Dedup => "dedup",
-            Reason::NoMapping => "no-mapping",
-            Reason::Blocked => "blocked",
-            Reason::Paused => "paused",
-            Reason::Parked => "parked",
-            Reason::Ineligible => "ineligible",
-            Reason::Quota => "quota",
-            Reason::Budget => "budget",
+            WaitReason::Concurrency => "concurrency",
+            WaitReason::Dedup => "dedup",
+            WaitReason::NoMapping => "no-mapping",
+            WaitReason::Blocked => "blocked",
+            WaitReason::Paused => "paused",
+            WaitReason::Parked => "parked",
+            WaitReason::Ineligible => "ineligible",
+            WaitReason::Quota => "quota",
+            WaitReason::Budget => "budget",
         }
     }
 }
@@ -120,28 +120,28 @@ impl Reason {
 /// run ended while they answered still counts as busy, because the labels they show are older than
 /// that end.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct SchedulingState {
     pub mappings: BTreeMap<TeamKey, Mapping>,
     /// Issues with a job that has not ended, by the mapping it counts against.
-    pub active: BTreeMap<IssueId, TeamKey>,
+    pub active_issues: BTreeMap<IssueId, TeamKey>,
     /// Issues whose open pull request is being worked on. They take no slot: their marker says
     /// that they are past it.
-    pub on_pulls: BTreeSet<IssueId>,
-    pub deduped: BTreeSet<IssueId>,
-    pub parked: BTreeSet<IssueId>,
+    pub active_pull_request_issues: BTreeSet<IssueId>,
+    pub deduped_issues: BTreeSet<IssueId>,
+    pub parked_issues: BTreeSet<IssueId>,
     /// Issues that are owed an effect: their markers are about to change.
-    pub owed: BTreeSet<IssueId>,
+    pub issues_with_pending_effects: BTreeSet<IssueId>,
     /// Why no run of this mapping can start at all, whatever the issue: by mapping and phase.
     pub ineligible: BTreeMap<(TeamKey, Phase), String>,
     /// Until when the repository host takes no requests for this mapping.
-    pub limited: BTreeMap<TeamKey, Timestamp>,
+    pub host_limited_until: BTreeMap<TeamKey, Timestamp>,
     /// Mappings whose budget of the month is used up, and how that is told.
-    pub spent: BTreeMap<TeamKey, String>,
+    pub over_budget: BTreeMap<TeamKey, String>,
     /// Until when the model provider of this mapping's runs would refuse them.
-    pub model_limited: BTreeMap<TeamKey, Timestamp>,
+    pub model_limited_until: BTreeMap<TeamKey, Timestamp>,
 }
 
-impl View {
+impl SchedulingState {
     /// The mapping that an issue runs by: its team's, in its own system. Both systems may have a
     /// team of one key, and a mapping belongs to one of them.
     fn mapping_of(&self, issue: &FlaggedIssue) -> Option<&Mapping> {
@@ -153,7 +153,7 @@ impl View {
 /// Decides about every issue. The first in the answer is the first to run; the order of the input
 /// does not matter.
 pub fn decide(
-    view: &View,
+    view: &SchedulingState,
     mut issues: Vec<FlaggedIssue>,
     now: Timestamp,
 ) -> Vec<(FlaggedIssue, Decision)> {
@@ -180,31 +180,31 @@ fn turn(issue: &FlaggedIssue) -> (bool, u8, Timestamp, &IssueId) {
 }
 
 /// How many issues of each mapping are in progress.
-pub fn in_progress<'i>(
-    view: &View,
+pub fn in_progress_counts<'i>(
+    view: &SchedulingState,
     issues: impl Iterator<Item = &'i FlaggedIssue>,
 ) -> BTreeMap<TeamKey, u32> {
     Slots::count(view, issues).0
 }
 
 struct Verdict {
-    outcome: Outcome,
-    reason: Option<Reason>,
+    outcome: DecisionOutcome,
+    reason: Option<WaitReason>,
     message: String,
     phase: Option<Phase>,
 }
 
 impl Verdict {
-    fn wait(reason: Reason, phase: Option<Phase>, message: String) -> Self {
+    fn wait(reason: WaitReason, phase: Option<Phase>, message: String) -> Self {
         Self {
-            outcome: Outcome::Waiting,
+            outcome: DecisionOutcome::Waiting,
             reason: Some(reason),
             message,
             phase,
         }
     }
 
-    fn rest(outcome: Outcome, message: &str) -> Self {
+    fn rest(outcome: DecisionOutcome, message: &str) -> Self {
         Self {
             outcome,
             reason: None,
@@ -226,25 +226,25 @@ impl Verdict {
     }
 }
 
-fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
+fn judge(view: &SchedulingState, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
     let (id, team) = (&issue.issue.id, &issue.team);
     let mapping = view.mapping_of(issue);
     let planning = mapping.is_some_and(|mapping| mapping.planning_enabled);
-    if view.active.contains_key(id) || view.on_pulls.contains(id) {
-        return Verdict::rest(Outcome::InProgress, "A run is in progress.");
+    if view.active_issues.contains_key(id) || view.active_pull_request_issues.contains(id) {
+        return Verdict::rest(DecisionOutcome::InProgress, "A run is in progress.");
     }
-    let Some(phase) = issue.stage.phase_needed(planning) else {
+    let Some(phase) = issue.stage.required_phase(planning) else {
         return at_rest(issue.stage);
     };
     let wait = |reason, message| Verdict::wait(reason, Some(phase), message);
     let Some(mapping) = mapping else {
         return wait(
-            Reason::NoMapping,
+            WaitReason::NoMapping,
             format!("No mapping for team {team}. Add one in Projects."),
         );
     };
     if mapping.paused {
-        return wait(Reason::Paused, format!("{team} is paused."));
+        return wait(WaitReason::Paused, format!("{team} is paused."));
     }
     if !issue.open_blockers.is_empty() {
         let keys: Vec<&str> = issue
@@ -253,55 +253,55 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
             .map(|blocker| blocker.key.as_str())
             .collect();
         return wait(
-            Reason::Blocked,
+            WaitReason::Blocked,
             format!("Blocked by {}, still open.", keys.join(", ")),
         );
     }
-    if view.parked.contains(id) {
+    if view.parked_issues.contains(id) {
         return wait(
-            Reason::Parked,
+            WaitReason::Parked,
             "Parked after repeated failures. Unpark it to try again.".to_owned(),
         );
     }
     if let Some(why) = view.ineligible.get(&(team.clone(), phase)) {
-        return wait(Reason::Ineligible, why.clone());
+        return wait(WaitReason::Ineligible, why.clone());
     }
-    if view.owed.contains(id) {
+    if view.issues_with_pending_effects.contains(id) {
         return Verdict::rest(
-            Outcome::InProgress,
+            DecisionOutcome::InProgress,
             "The outcome of its last run is being posted.",
         );
     }
-    if view.deduped.contains(id) {
+    if view.deduped_issues.contains(id) {
         return wait(
-            Reason::Dedup,
+            WaitReason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.".to_owned(),
         );
     }
-    if let Some(told) = view.spent.get(team) {
-        return wait(Reason::Budget, told.clone());
+    if let Some(told) = view.over_budget.get(team) {
+        return wait(WaitReason::Budget, told.clone());
     }
-    if let Some(until) = view.model_limited.get(team) {
+    if let Some(until) = view.model_limited_until.get(team) {
         return wait(
-            Reason::Quota,
+            WaitReason::Quota,
             format!("The model provider's usage limit is reached. It goes on at {until}."),
         );
     }
-    if let Some(until) = view.limited.get(team) {
+    if let Some(until) = view.host_limited_until.get(team) {
         return wait(
-            Reason::Quota,
+            WaitReason::Quota,
             format!("The repository host takes no requests until {until}."),
         );
     }
     match slots.take(mapping) {
         Ok(()) => Verdict {
-            outcome: Outcome::Dispatched,
+            outcome: DecisionOutcome::Dispatched,
             reason: None,
             message: format!("Dispatched for {}.", phase.as_str()),
             phase: Some(phase),
         },
         Err(taken) => wait(
-            Reason::Concurrency,
+            WaitReason::Concurrency,
             format!(
                 "{team} at concurrency cap ({taken}/{}). Waiting for a slot.",
                 mapping.max_in_progress
@@ -312,14 +312,14 @@ fn judge(view: &View, slots: &mut Slots, issue: &FlaggedIssue) -> Verdict {
 
 fn at_rest(stage: Stage) -> Verdict {
     match stage {
-        Stage::PrOpened => Verdict::rest(Outcome::Done, "The pull request is open."),
+        Stage::PrOpened => Verdict::rest(DecisionOutcome::Done, "The pull request is open."),
         Stage::PlanningFailed | Stage::ImplementationFailed => Verdict::rest(
-            Outcome::Failed,
+            DecisionOutcome::Failed,
             "The run failed. Apply the trigger again to retry.",
         ),
         Stage::Planning | Stage::Implementing | Stage::Triggered | Stage::PlanComplete => {
             Verdict::rest(
-                Outcome::InProgress,
+                DecisionOutcome::InProgress,
                 "Its marker says that work is in progress.",
             )
         }
@@ -331,14 +331,14 @@ fn at_rest(stage: Stage) -> Verdict {
 struct Slots(BTreeMap<TeamKey, u32>);
 
 impl Slots {
-    fn count<'i>(view: &View, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
+    fn count<'i>(view: &SchedulingState, issues: impl Iterator<Item = &'i FlaggedIssue>) -> Self {
         let marked = issues
             .filter(|issue| issue.stage.is_in_progress())
             .filter(|issue| view.mapping_of(issue).is_some())
-            .filter(|issue| !view.active.contains_key(&issue.issue.id))
+            .filter(|issue| !view.active_issues.contains_key(&issue.issue.id))
             .map(|issue| &issue.team);
         let mut taken = BTreeMap::new();
-        for team in view.active.values().chain(marked) {
+        for team in view.active_issues.values().chain(marked) {
             *taken.entry(team.clone()).or_insert(0) += 1;
         }
         Self(taken)

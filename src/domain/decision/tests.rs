@@ -1,21 +1,21 @@
 use super::*;
-use crate::issue::{IssueRef, OpenBlocker, Progress, Related, System};
+use crate::issue::{IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System};
 use crate::mapping;
-use crate::packed::Packed;
+use crate::string_arena::ArenaStr;
 use proptest::prelude::*;
 use serde_json::json;
 
 fn mapping(team: &str, cap: u32) -> Mapping {
     Mapping {
         max_in_progress: cap,
-        ..mapping::example(&json!({"teamKey": team}))
+        ..mapping::example_mapping(&json!({"teamKey": team}))
     }
 }
 
 fn issue(number: u32, stage: Stage) -> FlaggedIssue {
     FlaggedIssue {
         issue: IssueRef {
-            system: System::A,
+            system: System::Linear,
             id: IssueId::new(format!("id-{number}")),
             key: IssueKey::new(format!("ENG-{number}")),
             title: "t".into(),
@@ -26,22 +26,25 @@ fn issue(number: u32, stage: Stage) -> FlaggedIssue {
         stage,
         priority: 3,
         created_at: Timestamp::from_millis(u64::from(number)),
-        description: Packed::default(),
+        description: ArenaStr::default(),
         state_name: "Todo".into(),
-        progress: Progress::Unstarted,
+        status_category: StatusCategory::Unstarted,
         open_blockers: vec![],
-        related: Related::default(),
+        related: RelatedIssues::default(),
     }
 }
 
-fn view(cap: u32) -> View {
-    View {
+fn view(cap: u32) -> SchedulingState {
+    SchedulingState {
         mappings: BTreeMap::from([("ENG".into(), mapping("ENG", cap))]),
-        ..View::default()
+        ..SchedulingState::default()
     }
 }
 
-fn said(view: &View, issues: &[FlaggedIssue]) -> Vec<(String, Outcome, Option<Reason>, String)> {
+fn said(
+    view: &SchedulingState,
+    issues: &[FlaggedIssue],
+) -> Vec<(String, DecisionOutcome, Option<WaitReason>, String)> {
     let row = |(_, decision): (FlaggedIssue, Decision)| {
         (
             decision.issue_identifier.to_string(),
@@ -58,26 +61,30 @@ fn said(view: &View, issues: &[FlaggedIssue]) -> Vec<(String, Outcome, Option<Re
 
 #[test]
 fn work_on_a_pull_request_keeps_its_issue_from_running_and_takes_no_slot() {
-    let view = View {
-        on_pulls: BTreeSet::from([IssueId::from("id-1")]),
+    let view = SchedulingState {
+        active_pull_request_issues: BTreeSet::from([IssueId::from("id-1")]),
         ..view(1)
     };
     let issues = [issue(1, Stage::Triggered), issue(2, Stage::Triggered)];
-    let outcomes: Vec<Outcome> = said(&view, &issues).into_iter().map(|row| row.1).collect();
-    assert_eq!(outcomes, [Outcome::InProgress, Outcome::Dispatched]);
-    assert!(in_progress(&view, [issue(1, Stage::PrOpened)].iter()).is_empty());
+    let outcomes: Vec<DecisionOutcome> =
+        said(&view, &issues).into_iter().map(|row| row.1).collect();
+    assert_eq!(
+        outcomes,
+        [DecisionOutcome::InProgress, DecisionOutcome::Dispatched]
+    );
+    assert!(in_progress_counts(&view, [issue(1, Stage::PrOpened)].iter()).is_empty());
 }
 
 #[test]
 fn a_budget_and_a_provider_hold_back_only_what_would_run() {
     let until = Timestamp::parse("2026-12-01T00:00:00Z").unwrap();
     let told = "ENG has used $2.00 of its budget of $1.00 for 2026-11.".to_owned();
-    let limited = View {
-        model_limited: BTreeMap::from([("ENG".into(), until)]),
+    let limited = SchedulingState {
+        model_limited_until: BTreeMap::from([("ENG".into(), until)]),
         ..view(3)
     };
-    let spent = View {
-        spent: BTreeMap::from([("ENG".into(), told.clone())]),
+    let spent = SchedulingState {
+        over_budget: BTreeMap::from([("ENG".into(), told.clone())]),
         ..limited.clone()
     };
     let issues = [issue(1, Stage::Triggered), issue(2, Stage::PrOpened)];
@@ -85,13 +92,16 @@ fn a_budget_and_a_provider_hold_back_only_what_would_run() {
         "The model provider's usage limit is reached. It goes on at 2026-12-01T00:00:00.000Z.";
     // A budget lasts longer, so it is what is told of the two.
     for (view, reason, message) in [
-        (spent, Reason::Budget, told.as_str()),
-        (limited, Reason::Quota, quota),
+        (spent, WaitReason::Budget, told.as_str()),
+        (limited, WaitReason::Quota, quota),
     ] {
         let rows = said(&view, &issues);
-        assert_eq!((rows[0].1, rows[0].2), (Outcome::Waiting, Some(reason)));
+        assert_eq!(
+            (rows[0].1, rows[0].2),
+            (DecisionOutcome::Waiting, Some(reason))
+        );
         assert_eq!(rows[0].3, message);
-        assert_eq!(rows[1].1, Outcome::Done);
+        assert_eq!(rows[1].1, DecisionOutcome::Done);
     }
 }
 
@@ -117,58 +127,58 @@ fn every_reason_is_told_in_its_words() {
     let plain = || issue(1, Stage::Triggered);
     let rows = [
         (
-            View {
-                limited: BTreeMap::from([("ENG".into(), reset)]),
+            SchedulingState {
+                host_limited_until: BTreeMap::from([("ENG".into(), reset)]),
                 ..view(3)
             },
             plain(),
-            Reason::Quota,
+            WaitReason::Quota,
             "The repository host takes no requests until 2027-01-15T08:00:00.000Z.",
         ),
         (
             view(3),
             other_team,
-            Reason::NoMapping,
+            WaitReason::NoMapping,
             "No mapping for team OPS. Add one in Projects.",
         ),
         (
             view(0),
             plain(),
-            Reason::Concurrency,
+            WaitReason::Concurrency,
             "ENG at concurrency cap (0/0). Waiting for a slot.",
         ),
         (
-            View {
-                deduped: id(),
+            SchedulingState {
+                deduped_issues: id(),
                 ..view(3)
             },
             plain(),
-            Reason::Dedup,
+            WaitReason::Dedup,
             "Already dispatched recently. Waiting for the in-flight job.",
         ),
         (
             view(3),
             blocked,
-            Reason::Blocked,
+            WaitReason::Blocked,
             "Blocked by ENG-9, still open.",
         ),
-        (paused, plain(), Reason::Paused, "ENG is paused."),
+        (paused, plain(), WaitReason::Paused, "ENG is paused."),
         (
-            View {
-                parked: id(),
+            SchedulingState {
+                parked_issues: id(),
                 ..view(3)
             },
             plain(),
-            Reason::Parked,
+            WaitReason::Parked,
             "Parked after repeated failures. Unpark it to try again.",
         ),
         (
-            View {
+            SchedulingState {
                 ineligible: no_callback,
                 ..view(3)
             },
             plain(),
-            Reason::Ineligible,
+            WaitReason::Ineligible,
             "No runner.",
         ),
     ];
@@ -177,7 +187,7 @@ fn every_reason_is_told_in_its_words() {
             said(&view, &[issue]),
             [(
                 "ENG-1".to_owned(),
-                Outcome::Waiting,
+                DecisionOutcome::Waiting,
                 Some(reason),
                 message.to_owned()
             )]
@@ -205,8 +215,8 @@ fn planned_issues_come_first_then_urgent_then_old() {
 #[test]
 fn markers_and_jobs_share_the_cap_and_an_issue_counts_once() {
     let mut view = view(3);
-    view.active.insert("id-1".into(), "ENG".into());
-    view.active.insert("id-2".into(), "ENG".into());
+    view.active_issues.insert("id-1".into(), "ENG".into());
+    view.active_issues.insert("id-2".into(), "ENG".into());
     let issues = [
         issue(1, Stage::Implementing),
         issue(3, Stage::Implementing),
@@ -222,10 +232,10 @@ fn markers_and_jobs_share_the_cap_and_an_issue_counts_once() {
 #[test]
 fn an_issue_that_is_owed_an_effect_is_not_dispatched_again() {
     let mut view = view(3);
-    view.owed.insert("id-1".into());
+    view.issues_with_pending_effects.insert("id-1".into());
     assert_eq!(
         said(&view, &[issue(1, Stage::Triggered)])[0].1,
-        Outcome::InProgress
+        DecisionOutcome::InProgress
     );
 }
 
@@ -281,19 +291,19 @@ proptest! {
         let issues: Vec<FlaggedIssue> = unique.into_values().collect();
         let mut view = view(cap);
         view.mappings.values_mut().for_each(|mapping| mapping.paused = paused);
-        view.active = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
-        (view.deduped, view.parked, view.owed) = (ids(deduped), ids(parked), ids(owed));
+        view.active_issues = ids(active).into_iter().map(|id| (id, "ENG".into())).collect();
+        (view.deduped_issues, view.parked_issues, view.issues_with_pending_effects) = (ids(deduped), ids(parked), ids(owed));
         let decided = decide(&view, issues.clone(), Timestamp::EPOCH);
 
         prop_assert_eq!(decided.len(), issues.len());
-        let dispatched = decided.iter().filter(|(_, decision)| decision.outcome == Outcome::Dispatched);
-        let mut taken = view.active.len();
-        taken += issues.iter().filter(|i| i.stage.is_in_progress() && i.team.as_str() == "ENG" && !view.active.contains_key(&i.issue.id)).count();
+        let dispatched = decided.iter().filter(|(_, decision)| decision.outcome == DecisionOutcome::Dispatched);
+        let mut taken = view.active_issues.len();
+        taken += issues.iter().filter(|i| i.stage.is_in_progress() && i.team.as_str() == "ENG" && !view.active_issues.contains_key(&i.issue.id)).count();
         for (issue, _) in dispatched {
             taken += 1;
             prop_assert!(taken <= cap as usize, "over the cap");
             let id = &issue.issue.id;
-            let held = view.active.contains_key(id) || view.deduped.contains(id) || view.parked.contains(id) || view.owed.contains(id);
+            let held = view.active_issues.contains_key(id) || view.deduped_issues.contains(id) || view.parked_issues.contains(id) || view.issues_with_pending_effects.contains(id);
             prop_assert!(!held && !paused);
             prop_assert!(issue.open_blockers.is_empty() && issue.team.as_str() == "ENG");
         }
@@ -307,7 +317,7 @@ proptest! {
 #[test]
 fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
     let of_jira = Mapping {
-        ticketing: mapping::Ticketing::B {
+        ticketing: mapping::TicketingConfig::Jira {
             jql: "project = ENG".into(),
             repo_field_value: "shop".into(),
             status_field_override: None,
@@ -315,13 +325,13 @@ fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
         },
         ..mapping("ENG", 1)
     };
-    let view = View {
+    let view = SchedulingState {
         mappings: BTreeMap::from([("ENG".into(), of_jira)]),
-        ..View::default()
+        ..SchedulingState::default()
     };
     let in_jira = |number| {
         let mut issue = issue(number, Stage::Triggered);
-        issue.issue.system = System::B;
+        issue.issue.system = System::Jira;
         issue
     };
     let issues = [
@@ -330,11 +340,11 @@ fn an_issue_runs_by_a_mapping_of_its_own_system_only() {
         in_jira(3),
     ];
     let outcomes: Vec<_> = said(&view, &issues).into_iter().map(|row| row.2).collect();
-    assert_eq!(outcomes, [None, Some(Reason::NoMapping), None]);
+    assert_eq!(outcomes, [None, Some(WaitReason::NoMapping), None]);
     assert!(
         said(&view, &issues)
             .iter()
-            .any(|row| row.1 == Outcome::Dispatched)
+            .any(|row| row.1 == DecisionOutcome::Dispatched)
     );
-    assert!(in_progress(&view, issues.iter()).is_empty());
+    assert!(in_progress_counts(&view, issues.iter()).is_empty());
 }

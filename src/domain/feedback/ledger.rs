@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Remark;
-use crate::caps;
+use super::ReviewComment;
 use crate::comments;
 use crate::ids::JobId;
 use crate::job::{Job, JobKind, JobState};
+use crate::limits;
 use crate::time::Timestamp;
 
 /// Ends feedback that was cut.
@@ -20,10 +20,11 @@ const CUT_MARK: &str = "\n[… cut here]";
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
-    pub remark: Remark,
+pub struct ReviewFinding {
+    #[serde(rename = "remark")]
+    pub comment: ReviewComment,
     pub seen_at: Timestamp,
-    pub state: FindingState,
+    pub state: ReviewFindingState,
     /// Follow-ups that were given it so far.
     #[serde(default)]
     pub attempts: u32,
@@ -31,13 +32,14 @@ pub struct Finding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum FindingState {
+pub enum ReviewFindingState {
     /// What its author may do is not known yet.
     New,
     /// It waits for a follow-up.
     Open,
     /// A follow-up is at it.
-    Taken {
+    #[serde(rename = "taken")]
+    InProgress {
         job: JobId,
     },
     Resolved {
@@ -46,49 +48,55 @@ pub enum FindingState {
     /// It was taken back, or its pull request is closed.
     Withdrawn,
     /// Too many follow-ups failed over it.
-    GivenUp,
+    #[serde(rename = "given-up")]
+    Abandoned,
 }
 
-impl Finding {
-    pub fn new(remark: Remark, now: Timestamp) -> Self {
-        let body = comments::stripped(&remark.body);
-        let body = comments::cut(body.trim(), caps::MAX_FINDING_BYTES, CUT_MARK);
+impl ReviewFinding {
+    pub fn new(remark: ReviewComment, now: Timestamp) -> Self {
+        let body = comments::strip_invisible_chars(&remark.body);
+        let body = comments::truncate(body.trim(), limits::MAX_FINDING_BYTES, CUT_MARK);
         Self {
-            remark: Remark { body, ..remark },
+            comment: ReviewComment { body, ..remark },
             seen_at: now,
-            state: FindingState::New,
+            state: ReviewFindingState::New,
             attempts: 0,
         }
     }
 
     /// Whether something is still to be done about it.
-    pub fn is_at_work(&self) -> bool {
+    pub fn is_unresolved(&self) -> bool {
         match self.state {
-            FindingState::New | FindingState::Open | FindingState::Taken { .. } => true,
-            FindingState::Resolved { .. } | FindingState::Withdrawn | FindingState::GivenUp => {
-                false
-            }
+            ReviewFindingState::New
+            | ReviewFindingState::Open
+            | ReviewFindingState::InProgress { .. } => true,
+            ReviewFindingState::Resolved { .. }
+            | ReviewFindingState::Withdrawn
+            | ReviewFindingState::Abandoned => false,
         }
     }
 
     /// Whether it waits for a follow-up, or for its author to be looked up.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state, FindingState::New | FindingState::Open)
+        matches!(
+            self.state,
+            ReviewFindingState::New | ReviewFindingState::Open
+        )
     }
 
     /// After the follow-up that had taken it.
-    pub fn after(mut self, job: &Job) -> Self {
+    pub fn with_follow_up_result(mut self, job: &Job) -> Self {
         self.state = match job.state {
-            JobState::Completed => FindingState::Resolved {
+            JobState::Completed => ReviewFindingState::Resolved {
                 job: job.id.clone(),
             },
             // The provider had no room for it: that says nothing about the feedback.
             _ if job.resumes_at.is_some() => {
                 self.attempts = self.attempts.saturating_sub(1);
-                FindingState::Open
+                ReviewFindingState::Open
             }
-            _ if self.attempts >= caps::MAX_FINDING_ATTEMPTS => FindingState::GivenUp,
-            _ => FindingState::Open,
+            _ if self.attempts >= limits::MAX_FINDING_ATTEMPTS => ReviewFindingState::Abandoned,
+            _ => ReviewFindingState::Open,
         };
         self
     }
@@ -102,25 +110,26 @@ impl Finding {
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Command {
+pub struct CommentCommand {
     /// The host's number of the comment, once the webhook has told it.
-    #[serde(default)]
-    pub comment: Option<u64>,
+    #[serde(rename = "comment", default)]
+    pub comment_id: Option<u64>,
     /// Who asked. None when the workflow did, which has looked at what they may do.
-    #[serde(default)]
-    pub by: Option<String>,
+    #[serde(rename = "by", default)]
+    pub author: Option<String>,
     #[serde(default)]
     pub instruction: Option<String>,
-    pub asked_at: Timestamp,
+    #[serde(rename = "askedAt")]
+    pub requested_at: Timestamp,
     /// Whether the repository's workflow has told of it.
-    #[serde(default)]
-    pub by_workflow: bool,
-    pub state: CommandState,
+    #[serde(rename = "byWorkflow", default)]
+    pub reported_by_workflow: bool,
+    pub state: CommentCommandState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum CommandState {
+pub enum CommentCommandState {
     Waiting,
     Started {
         job: JobId,
@@ -129,18 +138,19 @@ pub enum CommandState {
     Refused,
 }
 
-impl Command {
+impl CommentCommand {
     pub fn is_waiting(&self) -> bool {
-        self.state == CommandState::Waiting
+        self.state == CommentCommandState::Waiting
     }
 
     /// Whether the other messenger, speaking of this instruction now, means this one.
-    pub fn is_meant(&self, instruction: Option<&str>, now: Timestamp) -> bool {
+    pub fn is_same_request(&self, instruction: Option<&str>, now: Timestamp) -> bool {
         let fold = |text: Option<&str>| -> Vec<String> {
             let words = text.unwrap_or_default().split_whitespace();
             words.map(str::to_owned).collect()
         };
-        let is_recent = self.is_waiting() || now.since(self.asked_at) <= caps::COMMAND_ECHO;
+        let is_recent =
+            self.is_waiting() || now.since(self.requested_at) <= limits::COMMAND_DEDUP_WINDOW;
         is_recent && fold(self.instruction.as_deref()) == fold(instruction)
     }
 }
@@ -150,20 +160,20 @@ impl Command {
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PullRow {
-    #[serde(default)]
-    pub standing: PullStanding,
+pub struct PullRequestRecord {
+    #[serde(rename = "standing", default)]
+    pub status: PullRequestStatus,
     /// As the host last told.
     #[serde(default)]
     pub draft: Option<bool>,
     /// Until when people have been told that automatic follow-ups pause.
-    #[serde(default)]
-    pub told_until: Option<Timestamp>,
+    #[serde(rename = "toldUntil", default)]
+    pub pause_notified_until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum PullStanding {
+pub enum PullRequestStatus {
     #[default]
     Open,
     Closed,
@@ -173,37 +183,37 @@ pub enum PullStanding {
     },
 }
 
-impl PullStanding {
+impl PullRequestStatus {
     pub fn as_str(&self) -> &'static str {
         match self {
-            PullStanding::Open => "open",
-            PullStanding::Closed => "closed",
-            PullStanding::Merged { .. } => "merged",
+            PullRequestStatus::Open => "open",
+            PullRequestStatus::Closed => "closed",
+            PullRequestStatus::Merged { .. } => "merged",
         }
     }
 }
 
 /// How fast and how often follow-ups come.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct FollowUpPolicy {
     /// For how long must nothing new have been said?
-    pub quiet: Duration,
+    pub quiet_period: Duration,
     /// After how long is there a follow-up although more is being said?
-    pub patience: Duration,
+    pub max_wait: Duration,
     /// How long after a failed follow-up does the next one come?
-    pub pause: Duration,
+    pub failure_backoff: Duration,
     /// How many follow-ups in [`Pace::window`]?
-    pub budget: usize,
+    pub max_follow_ups: usize,
     pub window: Duration,
 }
 
-impl Default for Pace {
+impl Default for FollowUpPolicy {
     fn default() -> Self {
         Self {
-            quiet: Duration::from_secs(30),
-            patience: Duration::from_secs(5 * 60),
-            pause: Duration::from_secs(10 * 60),
-            budget: 4,
+            quiet_period: Duration::from_secs(30),
+            max_wait: Duration::from_secs(5 * 60),
+            failure_backoff: Duration::from_secs(10 * 60),
+            max_follow_ups: 4,
             window: Duration::from_secs(24 * 60 * 60),
         }
     }
@@ -211,30 +221,30 @@ impl Default for Pace {
 
 /// Whose turn it is on the branch of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum NextPullRequestRun {
     /// Nobody's: nothing waits, a run is at work, or it is not yet time.
-    Nobodys,
+    NotDue,
     Command,
     FollowUp,
     /// The budget is spent until then.
-    Spent(Timestamp),
+    LimitReached(Timestamp),
 }
 
 /// Decides whose turn it is. `jobs` are the jobs of the pull request, `is_busy` says whether any run
 /// is at work on its branch. What people ask for outright goes first, and counts against nothing.
-pub fn turn(
-    pace: &Pace,
+pub fn next_pull_request_run(
+    pace: &FollowUpPolicy,
     is_busy: bool,
     jobs: &[Job],
-    findings: &[Finding],
-    commands: &[Command],
+    findings: &[ReviewFinding],
+    commands: &[CommentCommand],
     now: Timestamp,
-) -> Turn {
+) -> NextPullRequestRun {
     if is_busy {
-        return Turn::Nobodys;
+        return NextPullRequestRun::NotDue;
     }
-    if commands.iter().any(Command::is_waiting) {
-        return Turn::Command;
+    if commands.iter().any(CommentCommand::is_waiting) {
+        return NextPullRequestRun::Command;
     }
     let seen: Vec<Timestamp> = findings
         .iter()
@@ -242,17 +252,17 @@ pub fn turn(
         .map(|finding| finding.seen_at)
         .collect();
     let (Some(first), Some(last)) = (seen.iter().min(), seen.iter().max()) else {
-        return Turn::Nobodys;
+        return NextPullRequestRun::NotDue;
     };
-    let is_quiet = now.since(*last) >= pace.quiet || now.since(*first) >= pace.patience;
+    let is_quiet = now.since(*last) >= pace.quiet_period || now.since(*first) >= pace.max_wait;
     let follow_ups = || jobs.iter().filter(|job| job.kind == JobKind::FollowUp);
     let has_paused = follow_ups()
         .next_back()
         .filter(|job| job.state != JobState::Completed)
         .and_then(|job| job.finished_at)
-        .is_none_or(|failed_at| now.since(failed_at) >= pace.pause);
+        .is_none_or(|failed_at| now.since(failed_at) >= pace.failure_backoff);
     if !is_quiet || !has_paused {
-        return Turn::Nobodys;
+        return NextPullRequestRun::NotDue;
     }
     let mut recent: Vec<Timestamp> = follow_ups()
         .filter(|job| job.resumes_at.is_none())
@@ -260,19 +270,19 @@ pub fn turn(
         .filter(|at| now.since(*at) < pace.window)
         .collect();
     recent.sort();
-    match recent.len().checked_sub(pace.budget) {
-        Some(surplus) => Turn::Spent(recent[surplus] + pace.window),
-        None => Turn::FollowUp,
+    match recent.len().checked_sub(pace.max_follow_ups) {
+        Some(surplus) => NextPullRequestRun::LimitReached(recent[surplus] + pace.window),
+        None => NextPullRequestRun::FollowUp,
     }
 }
 
 /// What a follow-up is told of feedback, and how many of the findings that is: those that do not fit
 /// wait for the next.
-pub fn told(findings: &[&Finding]) -> (String, usize) {
+pub fn format_findings(findings: &[&ReviewFinding]) -> (String, usize) {
     let (mut told, mut count) = (String::new(), 0);
     for finding in findings {
-        let line = line(count + 1, &finding.remark);
-        if count > 0 && told.len() + line.len() > caps::MAX_FINDINGS_BYTES {
+        let line = line(count + 1, &finding.comment);
+        if count > 0 && told.len() + line.len() > limits::MAX_FINDINGS_BYTES {
             break;
         }
         told.push_str(&line);
@@ -281,7 +291,7 @@ pub fn told(findings: &[&Finding]) -> (String, usize) {
     (told.trim_end().to_owned(), count)
 }
 
-fn line(number: usize, remark: &Remark) -> String {
+fn line(number: usize, remark: &ReviewComment) -> String {
     let place = match (&remark.path, remark.line) {
         (Some(path), Some(line)) => format!(", at {path}:{line}"),
         (Some(path), None) => format!(", at {path}"),
@@ -291,9 +301,9 @@ fn line(number: usize, remark: &Remark) -> String {
         "" => "Requests changes; what they are stands in the remarks at the lines.",
         body => body,
     };
-    let who = comments::stripped(remark.author.name());
+    let who = comments::strip_invisible_chars(remark.author.name());
     format!(
         "{number}. By {who}{}:\n{body}\n\n",
-        comments::stripped(&place)
+        comments::strip_invisible_chars(&place)
     )
 }

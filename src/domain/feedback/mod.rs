@@ -4,22 +4,23 @@
 //! its author is to the repository is asked elsewhere. A verdict, a mark, a heading, a list of things
 //! to do are signs; words alone are none, because "not blocking" holds one, too. (facts of the hosts)
 
+mod comment_parser;
 mod ledger;
-mod reading;
 
 use serde::{Deserialize, Serialize};
 
 use super::ids::{IssueId, JobId, Repo};
 use super::time::Timestamp;
 
+pub use comment_parser::{is_marked_blocking, parse_command};
 pub use ledger::{
-    Command, CommandState, Finding, FindingState, Pace, PullRow, PullStanding, Turn, told, turn,
+    CommentCommand, CommentCommandState, FollowUpPolicy, NextPullRequestRun, PullRequestRecord,
+    PullRequestStatus, ReviewFinding, ReviewFindingState, format_findings, next_pull_request_run,
 };
-pub use reading::{command, is_marked_blocking};
 
 /// A pull request by its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PullId {
+pub struct PullRequestId {
     pub repo: Repo,
     pub number: u64,
 }
@@ -27,7 +28,7 @@ pub struct PullId {
 /// Where a remark stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum FeedbackSource {
     /// The text of a review as a whole.
     Review,
     /// At a line.
@@ -36,12 +37,12 @@ pub enum Source {
     IssueComment,
 }
 
-impl Source {
+impl FeedbackSource {
     pub fn as_str(self) -> &'static str {
         match self {
-            Source::Review => "review",
-            Source::ReviewComment => "review-comment",
-            Source::IssueComment => "issue-comment",
+            FeedbackSource::Review => "review",
+            FeedbackSource::ReviewComment => "review-comment",
+            FeedbackSource::IssueComment => "issue-comment",
         }
     }
 }
@@ -49,7 +50,7 @@ impl Source {
 /// Who said it. The accounts of Apps are no persons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Author {
+pub enum FeedbackAuthor {
     Person {
         login: String,
     },
@@ -59,13 +60,13 @@ pub enum Author {
     },
 }
 
-impl Author {
+impl FeedbackAuthor {
     /// Reads an account as the host shows it; only its REST interface marks the logins of Apps.
-    pub fn of(login: &str, is_bot: bool) -> Self {
+    pub fn from_account(login: &str, is_bot: bool) -> Self {
         match login.strip_suffix("[bot]") {
-            Some(slug) => Author::App { slug: slug.into() },
-            None if is_bot => Author::App { slug: login.into() },
-            None => Author::Person {
+            Some(slug) => FeedbackAuthor::App { slug: slug.into() },
+            None if is_bot => FeedbackAuthor::App { slug: login.into() },
+            None => FeedbackAuthor::Person {
                 login: login.into(),
             },
         }
@@ -73,8 +74,8 @@ impl Author {
 
     pub fn name(&self) -> &str {
         match self {
-            Author::Person { login } => login,
-            Author::App { slug } => slug,
+            FeedbackAuthor::Person { login } => login,
+            FeedbackAuthor::App { slug } => slug,
         }
     }
 }
@@ -82,21 +83,21 @@ impl Author {
 /// What a review decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ReviewState {
     ChangesRequested,
     Commented,
     Approved,
     Dismissed,
 }
 
-impl Verdict {
+impl ReviewState {
     /// Reads the host's word in either of its spellings; none for a review that is not given yet.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word.to_ascii_lowercase().as_str() {
-            "changes_requested" => Verdict::ChangesRequested,
-            "commented" => Verdict::Commented,
-            "approved" => Verdict::Approved,
-            "dismissed" => Verdict::Dismissed,
+            "changes_requested" => ReviewState::ChangesRequested,
+            "commented" => ReviewState::Commented,
+            "approved" => ReviewState::Approved,
+            "dismissed" => ReviewState::Dismissed,
             _ => return None,
         })
     }
@@ -107,14 +108,14 @@ impl Verdict {
 /// Stored: fields may be added with a default, never renamed without a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remark {
-    pub source: Source,
+pub struct ReviewComment {
+    pub source: FeedbackSource,
     /// The host's number of it, unique among its kind.
     pub id: u64,
-    pub author: Author,
+    pub author: FeedbackAuthor,
     /// Of reviews alone.
-    #[serde(default)]
-    pub verdict: Option<Verdict>,
+    #[serde(rename = "verdict", default)]
+    pub review_state: Option<ReviewState>,
     #[serde(default)]
     pub path: Option<String>,
     /// The line it was made at; the host moves lines with every push, this one stays.
@@ -125,10 +126,10 @@ pub struct Remark {
     pub created_at: Timestamp,
 }
 
-impl Remark {
+impl ReviewComment {
     /// What the ledger knows it by, before hashing: the same words at the same place are the same
     /// feedback, however they are broken into lines. A review that says nothing is known by itself.
-    pub fn ledger_text(&self) -> String {
+    pub fn fingerprint_input(&self) -> String {
         let folded: Vec<&str> = self.body.split_whitespace().collect();
         let body = match folded.is_empty() {
             true => format!("#{}", self.id),
@@ -142,83 +143,87 @@ impl Remark {
 
 /// What a remark asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Judged {
+pub enum FeedbackClass {
     /// A run, with this instruction.
     Command(Option<String>),
     /// That something be changed.
-    Asks,
-    Nothing(Why),
+    ChangeRequest,
+    Ignored(IgnoreReason),
 }
 
 /// Why a remark asks for nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    OwnWords,
+pub enum IgnoreReason {
+    OwnComment,
     Nit,
     Praise,
     Empty,
-    Verdict,
+    NoChangesRequested,
     NotActionable,
 }
 
-impl Why {
+impl IgnoreReason {
     pub fn as_str(self) -> &'static str {
         match self {
-            Why::OwnWords => "our own words",
-            Why::Nit => "optional",
-            Why::Praise => "praise",
-            Why::Empty => "empty",
-            Why::Verdict => "does not request changes",
-            Why::NotActionable => "nothing actionable",
+            IgnoreReason::OwnComment => "our own words",
+            IgnoreReason::Nit => "optional",
+            IgnoreReason::Praise => "praise",
+            IgnoreReason::Empty => "empty",
+            IgnoreReason::NoChangesRequested => "does not request changes",
+            IgnoreReason::NotActionable => "nothing actionable",
         }
     }
 }
 
 /// Judges a remark by itself.
-pub fn judge(remark: &Remark) -> Judged {
+pub fn classify(remark: &ReviewComment) -> FeedbackClass {
     let body = remark.body.as_str();
-    if reading::is_ours(body) {
-        return Judged::Nothing(Why::OwnWords);
+    if comment_parser::is_own_comment(body) {
+        return FeedbackClass::Ignored(IgnoreReason::OwnComment);
     }
-    if remark.verdict == Some(Verdict::ChangesRequested) {
-        return Judged::Asks;
+    if remark.review_state == Some(ReviewState::ChangesRequested) {
+        return FeedbackClass::ChangeRequest;
     }
     let asks = match (&remark.author, remark.source) {
-        (_, Source::Review) if remark.verdict != Some(Verdict::Commented) => {
-            return Judged::Nothing(Why::Verdict);
+        (_, FeedbackSource::Review) if remark.review_state != Some(ReviewState::Commented) => {
+            return FeedbackClass::Ignored(IgnoreReason::NoChangesRequested);
         }
-        (Author::Person { .. }, Source::IssueComment) if command(body).is_some() => {
-            return Judged::Command(command(body).filter(|text| !text.is_empty()));
+        (FeedbackAuthor::Person { .. }, FeedbackSource::IssueComment)
+            if parse_command(body).is_some() =>
+        {
+            return FeedbackClass::Command(parse_command(body).filter(|text| !text.is_empty()));
         }
-        _ if body.trim().is_empty() => return Judged::Nothing(Why::Empty),
+        _ if body.trim().is_empty() => return FeedbackClass::Ignored(IgnoreReason::Empty),
         // A program says how grave it finds what it says; without a mark it is not.
-        (Author::App { .. }, _) => is_marked_blocking(body),
-        (Author::Person { .. }, Source::ReviewComment) => match reading::waived(body) {
-            Some(why) => return Judged::Nothing(why),
-            None => true,
-        },
-        (Author::Person { .. }, Source::Review | Source::IssueComment) => {
-            reading::is_actionable(body)
+        (FeedbackAuthor::App { .. }, _) => is_marked_blocking(body),
+        (FeedbackAuthor::Person { .. }, FeedbackSource::ReviewComment) => {
+            match comment_parser::ignore_reason(body) {
+                Some(why) => return FeedbackClass::Ignored(why),
+                None => true,
+            }
+        }
+        (FeedbackAuthor::Person { .. }, FeedbackSource::Review | FeedbackSource::IssueComment) => {
+            comment_parser::is_actionable(body)
         }
     };
     if asks {
-        Judged::Asks
+        FeedbackClass::ChangeRequest
     } else {
-        Judged::Nothing(Why::NotActionable)
+        FeedbackClass::Ignored(IgnoreReason::NotActionable)
     }
 }
 
 /// The block by which we know a pull request of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Meta {
+pub struct PullRequestMeta {
     pub issue_id: IssueId,
     pub job_id: JobId,
 }
 
-impl Meta {
+impl PullRequestMeta {
     /// Finds it in the text of a pull request.
-    pub fn of(body: &str) -> Option<Self> {
+    pub fn from_body(body: &str) -> Option<Self> {
         let (_, block) = body.split_once("<!-- agent-implement-meta ")?;
         let (json, _) = block.split_once("-->")?;
         serde_json::from_str(json.trim()).ok()

@@ -1,30 +1,30 @@
 use std::time::Duration;
 
 use super::*;
-use crate::caps;
 use crate::job::{Job, JobKind, JobState, RunnerKind};
+use crate::limits;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-fn person() -> Author {
-    Author::of("ann", false)
+fn person() -> FeedbackAuthor {
+    FeedbackAuthor::from_account("ann", false)
 }
 
-fn remark(source: Source, author: Author, body: &str) -> Remark {
-    Remark {
+fn remark(source: FeedbackSource, author: FeedbackAuthor, body: &str) -> ReviewComment {
+    ReviewComment {
         source,
         id: 7,
         author,
-        verdict: (source == Source::Review).then_some(Verdict::Commented),
-        path: (source == Source::ReviewComment).then(|| "src/a.rs".to_owned()),
-        line: (source == Source::ReviewComment).then_some(3),
+        review_state: (source == FeedbackSource::Review).then_some(ReviewState::Commented),
+        path: (source == FeedbackSource::ReviewComment).then(|| "src/a.rs".to_owned()),
+        line: (source == FeedbackSource::ReviewComment).then_some(3),
         body: body.to_owned(),
         created_at: NOW,
     }
 }
 
-fn by(source: Source, body: &str) -> Judged {
-    judge(&remark(source, person(), body))
+fn by(source: FeedbackSource, body: &str) -> FeedbackClass {
+    classify(&remark(source, person(), body))
 }
 
 #[test]
@@ -45,7 +45,11 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "issue (blocking): it leaks",
     ];
     for body in asks {
-        assert_eq!(by(Source::ReviewComment, body), Judged::Asks, "{body}");
+        assert_eq!(
+            by(FeedbackSource::ReviewComment, body),
+            FeedbackClass::ChangeRequest,
+            "{body}"
+        );
     }
     let nits = [
         "nit: rename this",
@@ -67,8 +71,8 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "thought: one day",
     ];
     for body in nits {
-        let judged = by(Source::ReviewComment, body);
-        assert_eq!(judged, Judged::Nothing(Why::Nit), "{body}");
+        let judged = by(FeedbackSource::ReviewComment, body);
+        assert_eq!(judged, FeedbackClass::Ignored(IgnoreReason::Nit), "{body}");
     }
     for body in [
         "LGTM",
@@ -81,11 +85,15 @@ fn a_remark_at_a_line_asks_unless_it_may_be_left_alone() {
         "🎉🎉",
         "I love this approach",
     ] {
-        let judged = by(Source::ReviewComment, body);
-        assert_eq!(judged, Judged::Nothing(Why::Praise), "{body}");
+        let judged = by(FeedbackSource::ReviewComment, body);
+        assert_eq!(
+            judged,
+            FeedbackClass::Ignored(IgnoreReason::Praise),
+            "{body}"
+        );
     }
-    let empty = by(Source::ReviewComment, " \n");
-    assert_eq!(empty, Judged::Nothing(Why::Empty));
+    let empty = by(FeedbackSource::ReviewComment, " \n");
+    assert_eq!(empty, FeedbackClass::Ignored(IgnoreReason::Empty));
 }
 
 #[test]
@@ -104,8 +112,16 @@ fn a_comment_asks_by_how_it_is_built_and_not_by_its_words() {
         "This needs to change before we merge:\n\n1. the leak",
     ];
     for body in asks {
-        assert_eq!(by(Source::IssueComment, body), Judged::Asks, "{body}");
-        assert_eq!(by(Source::Review, body), Judged::Asks, "{body}");
+        assert_eq!(
+            by(FeedbackSource::IssueComment, body),
+            FeedbackClass::ChangeRequest,
+            "{body}"
+        );
+        assert_eq!(
+            by(FeedbackSource::Review, body),
+            FeedbackClass::ChangeRequest,
+            "{body}"
+        );
     }
     let silent = [
         "This is not blocking, and it must not be; fix it some day.",
@@ -126,57 +142,77 @@ fn a_comment_asks_by_how_it_is_built_and_not_by_its_words() {
         "",
     ];
     for body in silent {
-        let judged = by(Source::IssueComment, body);
-        assert!(matches!(judged, Judged::Nothing(_)), "{body}: {judged:?}");
-        let judged = by(Source::Review, body);
-        assert!(matches!(judged, Judged::Nothing(_)), "{body}: {judged:?}");
+        let judged = by(FeedbackSource::IssueComment, body);
+        assert!(
+            matches!(judged, FeedbackClass::Ignored(_)),
+            "{body}: {judged:?}"
+        );
+        let judged = by(FeedbackSource::Review, body);
+        assert!(
+            matches!(judged, FeedbackClass::Ignored(_)),
+            "{body}: {judged:?}"
+        );
     }
 }
 
 #[test]
 fn a_verdict_is_a_verdict_whatever_it_says() {
     let review = |verdict, body: &str| {
-        judge(&Remark {
-            verdict: Some(verdict),
-            ..remark(Source::Review, person(), body)
+        classify(&ReviewComment {
+            review_state: Some(verdict),
+            ..remark(FeedbackSource::Review, person(), body)
         })
     };
     for body in ["", "LGTM", "nit: x", "Handle the empty input."] {
-        assert_eq!(review(Verdict::ChangesRequested, body), Judged::Asks);
+        assert_eq!(
+            review(ReviewState::ChangesRequested, body),
+            FeedbackClass::ChangeRequest
+        );
     }
-    for verdict in [Verdict::Approved, Verdict::Dismissed] {
+    for verdict in [ReviewState::Approved, ReviewState::Dismissed] {
         let judged = review(verdict, "## Blocking\n\nEverything.");
-        assert_eq!(judged, Judged::Nothing(Why::Verdict));
+        assert_eq!(
+            judged,
+            FeedbackClass::Ignored(IgnoreReason::NoChangesRequested)
+        );
     }
     assert_eq!(
-        Verdict::parse("CHANGES_REQUESTED"),
-        Some(Verdict::ChangesRequested)
+        ReviewState::parse("CHANGES_REQUESTED"),
+        Some(ReviewState::ChangesRequested)
     );
-    assert_eq!(Verdict::parse("pending"), None);
+    assert_eq!(ReviewState::parse("pending"), None);
 }
 
 #[test]
 fn a_program_asks_by_marks_alone_and_commands_nothing() {
-    let app = || Author::of("coderabbitai[bot]", true);
-    for source in [Source::ReviewComment, Source::IssueComment, Source::Review] {
-        let by = |body: &str| judge(&remark(source, app(), body));
-        assert_eq!(by("🔴 Important: it leaks"), Judged::Asks);
-        assert_eq!(by("**Blocking:** it leaks"), Judged::Asks);
-        assert_eq!(by("Severity: Major"), Judged::Asks);
+    let app = || FeedbackAuthor::from_account("coderabbitai[bot]", true);
+    for source in [
+        FeedbackSource::ReviewComment,
+        FeedbackSource::IssueComment,
+        FeedbackSource::Review,
+    ] {
+        let by = |body: &str| classify(&remark(source, app(), body));
+        assert_eq!(by("🔴 Important: it leaks"), FeedbackClass::ChangeRequest);
+        assert_eq!(by("**Blocking:** it leaks"), FeedbackClass::ChangeRequest);
+        assert_eq!(by("Severity: Major"), FeedbackClass::ChangeRequest);
         for body in [
             "it leaks",
             "- [ ] run the tests",
             "not blocking: x",
             "/agent-implement",
         ] {
-            assert_eq!(by(body), Judged::Nothing(Why::NotActionable), "{body}");
+            assert_eq!(
+                by(body),
+                FeedbackClass::Ignored(IgnoreReason::NotActionable),
+                "{body}"
+            );
         }
     }
     let own = by(
-        Source::IssueComment,
+        FeedbackSource::IssueComment,
         "- [ ] a\n\n<!-- agent-implement:17-3 -->",
     );
-    assert_eq!(own, Judged::Nothing(Why::OwnWords));
+    assert_eq!(own, FeedbackClass::Ignored(IgnoreReason::OwnComment));
 }
 
 #[test]
@@ -187,8 +223,8 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
         ("/agent-implement do it\nwell ", Some("do it\nwell")),
         ("/agent-implement\ndo it", Some("do it")),
     ] {
-        let expected = Judged::Command(instruction.map(str::to_owned));
-        assert_eq!(by(Source::IssueComment, body), expected, "{body}");
+        let expected = FeedbackClass::Command(instruction.map(str::to_owned));
+        assert_eq!(by(FeedbackSource::IssueComment, body), expected, "{body}");
     }
     for body in [
         "/agent-implementation",
@@ -196,37 +232,40 @@ fn a_command_stands_at_the_beginning_and_is_a_word() {
         "x /agent-implement",
         "/Agent-implement",
     ] {
-        let judged = by(Source::IssueComment, body);
-        assert_eq!(judged, Judged::Nothing(Why::NotActionable), "{body}");
+        let judged = by(FeedbackSource::IssueComment, body);
+        assert_eq!(
+            judged,
+            FeedbackClass::Ignored(IgnoreReason::NotActionable),
+            "{body}"
+        );
     }
 }
 
 #[test]
 fn the_same_words_at_the_same_place_are_the_same_feedback() {
     let key = |source, line, body: &str, id| {
-        let remark = Remark {
+        let remark = ReviewComment {
             line,
             id,
             ..remark(source, person(), body)
         };
-        remark.ledger_text()
+        remark.fingerprint_input()
     };
-    use Source::{Review, ReviewComment};
-    let known = key(ReviewComment, Some(3), "it  leaks\n", 1);
-    assert_eq!(known, key(ReviewComment, Some(3), " it leaks", 2));
-    assert_ne!(known, key(ReviewComment, Some(4), "it leaks", 1));
-    assert_ne!(known, key(Review, Some(3), "it leaks", 1));
-    assert_ne!(key(Review, None, "", 1), key(Review, None, "", 2));
+    let known = key(FeedbackSource::ReviewComment, Some(3), "it  leaks\n", 1);
+    assert_eq!(known, key(FeedbackSource::ReviewComment, Some(3), " it leaks", 2));
+    assert_ne!(known, key(FeedbackSource::ReviewComment, Some(4), "it leaks", 1));
+    assert_ne!(known, key(FeedbackSource::Review, Some(3), "it leaks", 1));
+    assert_ne!(key(FeedbackSource::Review, None, "", 1), key(FeedbackSource::Review, None, "", 2));
 }
 
 #[test]
 fn the_block_of_ours_is_read_or_is_none() {
     let body = r#"Text <!-- agent-implement-meta {"issueId":"i-1","identifier":"ENG-1","dispatchId":"01J","jobId":"01J"} --> more"#;
-    let meta = Meta {
+    let meta = PullRequestMeta {
         issue_id: "i-1".into(),
         job_id: "01J".into(),
     };
-    assert_eq!(Meta::of(body), Some(meta));
+    assert_eq!(PullRequestMeta::from_body(body), Some(meta));
     for none in [
         "",
         "<!-- agent-implement-meta -->",
@@ -234,7 +273,7 @@ fn the_block_of_ours_is_read_or_is_none() {
         "<!-- agent-implement-meta {\"issueId\":\"a\"",
         "agent-implement-meta {\"issueId\":\"a\",\"jobId\":\"b\"}",
     ] {
-        assert_eq!(Meta::of(none), None, "{none}");
+        assert_eq!(PullRequestMeta::from_body(none), None, "{none}");
     }
 }
 
@@ -245,7 +284,7 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         group: "01J".into(),
         kind,
         issue: crate::issue::IssueRef {
-            system: crate::issue::System::A,
+            system: crate::issue::System::Linear,
             id: "i".into(),
             key: "ENG-1".into(),
             title: String::new(),
@@ -259,25 +298,25 @@ fn job(kind: JobKind, ended: Option<(JobState, Timestamp)>, reserved_at: Timesta
         session_image: None,
         dispatch_number: 1,
         branch: "b".into(),
-        callbacks: true,
-        minutes: 90,
+        has_callbacks: true,
+        timeout_minutes: 90,
         state: ended.map_or(JobState::Running, |(state, _)| state),
         run: None,
         pull: None,
         conclusion: None,
-        refused_with: None,
+        start_refusal_status: None,
         reserved_at,
         dispatched_at: None,
         started_at: None,
         run_ended_at: None,
         finished_at,
         usage: None,
-        reported: false,
-        held: None,
+        result_accepted: false,
+        unconfirmed_result: None,
         nonce_hash: None,
-        failure_told: false,
-        machine_gone_at: None,
-        asked_at: None,
+        failure_reported: false,
+        machine_destroyed_at: None,
+        trigger_stage: None,
         resumes_at: None,
     }
 }
@@ -286,9 +325,9 @@ fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-fn seen(ago: u64) -> Finding {
-    Finding::new(
-        remark(Source::IssueComment, person(), "- [ ] x"),
+fn seen(ago: u64) -> ReviewFinding {
+    ReviewFinding::new(
+        remark(FeedbackSource::IssueComment, person(), "- [ ] x"),
         NOW - secs(ago),
     )
 }
@@ -300,28 +339,28 @@ fn failed() -> JobState {
     }
 }
 
-fn whose(jobs: &[Job], findings: &[Finding]) -> Turn {
-    turn(&Pace::default(), false, jobs, findings, &[], NOW)
+fn whose(jobs: &[Job], findings: &[ReviewFinding]) -> NextPullRequestRun {
+    next_pull_request_run(&FollowUpPolicy::default(), false, jobs, findings, &[], NOW)
 }
 
 #[test]
 fn a_follow_up_comes_when_it_is_quiet() {
-    assert_eq!(whose(&[], &[]), Turn::Nobodys);
-    assert_eq!(whose(&[], &[seen(29)]), Turn::Nobodys);
-    assert_eq!(whose(&[], &[seen(30)]), Turn::FollowUp);
-    assert_eq!(whose(&[], &[seen(60), seen(5)]), Turn::Nobodys);
+    assert_eq!(whose(&[], &[]), NextPullRequestRun::NotDue);
+    assert_eq!(whose(&[], &[seen(29)]), NextPullRequestRun::NotDue);
+    assert_eq!(whose(&[], &[seen(30)]), NextPullRequestRun::FollowUp);
+    assert_eq!(whose(&[], &[seen(60), seen(5)]), NextPullRequestRun::NotDue);
     assert_eq!(
         whose(&[], &[seen(300), seen(5)]),
-        Turn::FollowUp,
+        NextPullRequestRun::FollowUp,
         "however much is said"
     );
-    let busy = turn(&Pace::default(), true, &[], &[seen(60)], &[], NOW);
-    assert_eq!(busy, Turn::Nobodys);
-    let done = Finding {
-        state: FindingState::Resolved { job: "01J".into() },
+    let busy = next_pull_request_run(&FollowUpPolicy::default(), true, &[], &[seen(60)], &[], NOW);
+    assert_eq!(busy, NextPullRequestRun::NotDue);
+    let done = ReviewFinding {
+        state: ReviewFindingState::Resolved { job: "01J".into() },
         ..seen(60)
     };
-    assert_eq!(whose(&[], &[done]), Turn::Nobodys);
+    assert_eq!(whose(&[], &[done]), NextPullRequestRun::NotDue);
 }
 
 #[test]
@@ -333,18 +372,27 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
             NOW - secs(ago),
         )
     };
-    assert_eq!(whose(&[ended(failed(), 599)], &[seen(60)]), Turn::Nobodys);
-    assert_eq!(whose(&[ended(failed(), 600)], &[seen(60)]), Turn::FollowUp);
+    assert_eq!(
+        whose(&[ended(failed(), 599)], &[seen(60)]),
+        NextPullRequestRun::NotDue
+    );
+    assert_eq!(
+        whose(&[ended(failed(), 600)], &[seen(60)]),
+        NextPullRequestRun::FollowUp
+    );
     assert_eq!(
         whose(&[ended(JobState::Completed, 1)], &[seen(60)]),
-        Turn::FollowUp
+        NextPullRequestRun::FollowUp
     );
     let day = 24 * 60 * 60;
     let four: Vec<Job> = [day - 1, 7_200, 3_600, 1_800]
         .map(|ago| ended(failed(), ago))
         .into();
-    assert_eq!(whose(&four, &[seen(60)]), Turn::Spent(NOW + secs(1)));
-    assert_eq!(whose(&four[1..], &[seen(60)]), Turn::FollowUp);
+    assert_eq!(
+        whose(&four, &[seen(60)]),
+        NextPullRequestRun::LimitReached(NOW + secs(1))
+    );
+    assert_eq!(whose(&four[1..], &[seen(60)]), NextPullRequestRun::FollowUp);
     let asked: Vec<Job> = four
         .iter()
         .map(|job| Job {
@@ -354,84 +402,98 @@ fn a_failed_follow_up_is_tried_again_after_a_pause_and_within_the_budget() {
         .collect();
     assert_eq!(
         whose(&asked, &[seen(60)]),
-        Turn::FollowUp,
+        NextPullRequestRun::FollowUp,
         "what people ask for counts against nothing"
     );
-    let command = Command {
-        comment: Some(1),
-        by: None,
+    let command = CommentCommand {
+        comment_id: Some(1),
+        author: None,
         instruction: None,
-        asked_at: NOW,
-        by_workflow: false,
-        state: CommandState::Waiting,
+        requested_at: NOW,
+        reported_by_workflow: false,
+        state: CommentCommandState::Waiting,
     };
-    let commanded = turn(&Pace::default(), false, &four, &[], &[command], NOW);
-    assert_eq!(commanded, Turn::Command);
+    let commanded = next_pull_request_run(
+        &FollowUpPolicy::default(),
+        false,
+        &four,
+        &[],
+        &[command],
+        NOW,
+    );
+    assert_eq!(commanded, NextPullRequestRun::Command);
 }
 
 #[test]
 fn feedback_is_resolved_by_success_alone_and_given_up_at_last() {
-    let taken = |attempts| Finding {
-        state: FindingState::Taken { job: "01J".into() },
+    let taken = |attempts| ReviewFinding {
+        state: ReviewFindingState::InProgress { job: "01J".into() },
         attempts,
         ..seen(60)
     };
     let after = |attempts, state| {
         let job = job(JobKind::FollowUp, Some((state, NOW)), NOW);
-        taken(attempts).after(&job).state
+        taken(attempts).with_follow_up_result(&job).state
     };
-    let resolved = FindingState::Resolved { job: "01J".into() };
+    let resolved = ReviewFindingState::Resolved { job: "01J".into() };
     assert_eq!(after(4, JobState::Completed), resolved);
-    assert_eq!(after(1, failed()), FindingState::Open);
+    assert_eq!(after(1, failed()), ReviewFindingState::Open);
     let draft = JobState::ReviewFailed { unresolved: vec![] };
-    assert_eq!(after(1, draft), FindingState::Open);
+    assert_eq!(after(1, draft), ReviewFindingState::Open);
     assert_eq!(
-        after(caps::MAX_FINDING_ATTEMPTS, failed()),
-        FindingState::GivenUp
+        after(limits::MAX_FINDING_ATTEMPTS, failed()),
+        ReviewFindingState::Abandoned
     );
     // What the model's provider had no room for says nothing about the feedback.
     let limited = Job {
         resumes_at: Some(NOW),
         ..job(JobKind::FollowUp, Some((failed(), NOW)), NOW)
     };
-    let kept = taken(caps::MAX_FINDING_ATTEMPTS).after(&limited);
-    let attempts = caps::MAX_FINDING_ATTEMPTS - 1;
-    assert_eq!((kept.state, kept.attempts), (FindingState::Open, attempts));
+    let kept = taken(limits::MAX_FINDING_ATTEMPTS).with_follow_up_result(&limited);
+    let attempts = limits::MAX_FINDING_ATTEMPTS - 1;
+    assert_eq!(
+        (kept.state, kept.attempts),
+        (ReviewFindingState::Open, attempts)
+    );
 }
 
 #[test]
 fn what_does_not_fit_waits_for_the_next_follow_up() {
     let long = |letter: &str| {
-        Finding::new(
-            remark(Source::ReviewComment, person(), &letter.repeat(9_000)),
+        ReviewFinding::new(
+            remark(
+                FeedbackSource::ReviewComment,
+                person(),
+                &letter.repeat(9_000),
+            ),
             NOW,
         )
     };
-    let many: Vec<Finding> = ["a", "b", "ä", "d", "e", "f"].map(long).into();
-    let (text, count) = told(&many.iter().collect::<Vec<_>>());
+    let many: Vec<ReviewFinding> = ["a", "b", "ä", "d", "e", "f"].map(long).into();
+    let (text, count) = format_findings(&many.iter().collect::<Vec<_>>());
     assert!(count < many.len() && count >= 3, "{count}");
-    assert!(text.len() <= caps::MAX_FINDINGS_BYTES);
+    assert!(text.len() <= limits::MAX_FINDINGS_BYTES);
     assert!(
         text.starts_with("1. By ann, at src/a.rs:3:\naaa"),
         "{}",
         &text[..40]
     );
     assert!(text.contains("\n\n2. By ann") && text.contains("[… cut here]"));
-    let (alone, count) = told(&[&seen(1)]);
+    let (alone, count) = format_findings(&[&seen(1)]);
     assert_eq!((alone.as_str(), count), ("1. By ann:\n- [ ] x", 1));
 }
 
 #[test]
 fn two_messengers_of_one_comment_are_told_apart_from_two_comments() {
-    let command = Command {
-        comment: Some(1),
-        by: Some("ann".into()),
+    let command = CommentCommand {
+        comment_id: Some(1),
+        author: Some("ann".into()),
         instruction: Some("say it  louder".into()),
-        asked_at: NOW,
-        by_workflow: false,
-        state: CommandState::Started { job: "01J".into() },
+        requested_at: NOW,
+        reported_by_workflow: false,
+        state: CommentCommandState::Started { job: "01J".into() },
     };
-    assert!(command.is_meant(Some("say it\nlouder"), NOW + secs(60)));
-    assert!(!command.is_meant(Some("say it"), NOW));
-    assert!(!command.is_meant(Some("say it louder"), NOW + secs(3_600)));
+    assert!(command.is_same_request(Some("say it\nlouder"), NOW + secs(60)));
+    assert!(!command.is_same_request(Some("say it"), NOW));
+    assert!(!command.is_same_request(Some("say it louder"), NOW + secs(3_600)));
 }

@@ -6,9 +6,9 @@ use crate::ids::TeamKey;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
     #[error("Invalid request body")]
-    Body,
+    InvalidBody,
     #[error("teamKey, owner, and repo are required")]
-    Identity,
+    MissingIdentity,
     #[error("teamKey must be letters, digits, '_' and '-', beginning with a letter or digit")]
     TeamKey,
     #[error("owner must be an account name: letters, digits, '_' and '-', not a path")]
@@ -16,13 +16,13 @@ pub enum MappingError {
     #[error("repo must be a repository name: letters, digits, '.', '_' and '-', not a path")]
     Repo,
     #[error("defaultBranch is required")]
-    NoBranch,
+    MissingBranch,
     #[error("defaultBranch is not a valid branch name")]
-    Branch,
+    InvalidBranch,
     #[error("awsRegion is required when provider is 'bedrock'")]
-    NoRegion,
+    MissingRegion,
     #[error("cloudRegion must be the name of a region, such as eu-central-1")]
-    Region,
+    InvalidRegion,
     #[error("provider 'bedrock' is not supported with executionMode 'fly-machines'")]
     CloudOnMachines,
     #[error("provider must be 'anthropic' or 'bedrock'")]
@@ -36,7 +36,7 @@ pub enum MappingError {
     #[error("sessionMode must be 'autonomous', 'interactive', or 'hybrid'")]
     SessionMode,
     #[error("branchPrefix invalid: {0}")]
-    Prefix(&'static str),
+    BranchPrefix(&'static str),
     #[error("extraEnv must be a plain object")]
     Env,
     #[error("extraEnv values must all be strings")]
@@ -46,13 +46,13 @@ pub enum MappingError {
     )]
     EnvNames,
     #[error("extraEnv must not set {0}: it changes which programs a run executes")]
-    EnvProgram(String),
+    ForbiddenEnv(String),
     #[error("maxInProgressAiIssues must be a positive integer")]
     MaxInProgress,
     #[error("{0} must be a boolean")]
-    Flag(&'static str),
+    NotBoolean(&'static str),
     #[error("planningWorkflowFile is required when planningEnabled is true")]
-    NoPlanningFile,
+    MissingPlanningFile,
     #[error("{0} must be the name of a .yml or .yaml file in .github/workflows")]
     WorkflowFile(&'static str),
     #[error("{0} must be a positive integer")]
@@ -64,18 +64,18 @@ pub enum MappingError {
     #[error("ticketingConfig must be a plain object of the kind that ticketingProvider names")]
     Ticketing,
     #[error("ticketingConfig.jql and ticketingConfig.repoFieldValue are required for system B")]
-    Query,
+    MissingJiraQuery,
     #[error("ticketingConfig.{0} must be a string")]
     Override(&'static str),
     #[error("teamKey cannot be changed; delete the mapping and create another")]
-    KeyFixed,
+    TeamKeyImmutable,
     #[error("Specify either paused or maxInProgressAiIssues, not both")]
-    TwoChanges,
+    ConflictingChanges,
     #[error(
         "teamKey {0} and the existing {1} overlap: secrets named after them could not be told apart"
     )]
-    Overlap(TeamKey, TeamKey),
+    OverlappingTeamKey(TeamKey, TeamKey),
 }
 
 /// Something checked, or the rule it breaks.
-pub(super) type Checked<T> = Result<T, MappingError>;
+pub(super) type MappingResult<T> = Result<T, MappingError>;

@@ -17,16 +17,18 @@ const NAMES: [&str; 7] = [
 ];
 
 /// Whether a variable changes which programs a run executes.
-pub(super) fn changes_programs(name: &str) -> bool {
+pub(super) fn is_forbidden_variable(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Splits variables into those that a run may get and the names of the others. A mapping may be older than
 /// the rule.
-pub fn permitted(extra_env: &BTreeMap<String, String>) -> (BTreeMap<String, String>, Vec<&str>) {
+pub fn partition_permitted(
+    extra_env: &BTreeMap<String, String>,
+) -> (BTreeMap<String, String>, Vec<&str>) {
     let (refused, kept): (Vec<_>, Vec<_>) = extra_env
         .iter()
-        .partition(|(name, _)| changes_programs(name));
+        .partition(|(name, _)| is_forbidden_variable(name));
     let kept = kept
         .into_iter()
         .map(|(name, value)| (name.clone(), value.clone()));
@@ -52,7 +54,7 @@ mod tests {
         let all = all
             .map(|name| ((*name).to_owned(), "x".to_owned()))
             .collect();
-        let (given, names) = permitted(&all);
+        let (given, names) = partition_permitted(&all);
         assert_eq!(names, refused);
         assert!(given.keys().eq(&kept), "{given:?}");
     }

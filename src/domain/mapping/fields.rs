@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::error::{Checked, MappingError};
+use super::error::{MappingError, MappingResult};
 use super::extra_env;
-use super::{ExecutionMode, Mapping, Provider, SessionMode, Ticketing};
+use super::{ExecutionMode, Mapping, ModelProvider, SessionMode, TicketingConfig};
 use crate::issue::System;
 use crate::usage::MicroUsd;
-use crate::{branch, number};
+use crate::{branch, json_number};
 
 /// Longest name of anything. The host allows 39 for an account and 100 for a repository.
 const MAX_NAME: usize = 100;
@@ -18,9 +18,9 @@ const MAX_BRANCH: usize = 255;
 
 /// The fields of a body, read one by one.
 #[derive(Debug, Clone)]
-pub(super) struct Fields(pub(super) Map<String, Value>);
+pub(super) struct MappingFields(pub(super) Map<String, Value>);
 
-impl Fields {
+impl MappingFields {
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -31,7 +31,7 @@ impl Fields {
     }
 
     /// The same; anything but a text is refused.
-    fn optional_text(&self, name: &str, otherwise: MappingError) -> Checked<Option<&str>> {
+    fn optional_text(&self, name: &str, otherwise: MappingError) -> MappingResult<Option<&str>> {
         match self.get(name) {
             None | Some(Value::String(_)) => Ok(self.text(name)),
             Some(_) => Err(otherwise),
@@ -39,38 +39,38 @@ impl Fields {
     }
 
     /// The region, by its name here or by the vendor's.
-    fn region(&self) -> Checked<Option<&str>> {
-        let named = |name| self.optional_text(name, MappingError::Region);
+    fn region(&self) -> MappingResult<Option<&str>> {
+        let named = |name| self.optional_text(name, MappingError::InvalidRegion);
         let (ours, theirs) = (named("cloudRegion")?, named("awsRegion")?);
         Ok(ours.or(theirs))
     }
 
-    pub(super) fn default_branch(&self, stored: Option<&Mapping>) -> Checked<String> {
-        let given = self.optional_text("defaultBranch", MappingError::Branch)?;
+    pub(super) fn default_branch(&self, stored: Option<&Mapping>) -> MappingResult<String> {
+        let given = self.optional_text("defaultBranch", MappingError::InvalidBranch)?;
         let branch = given
             .map(str::to_owned)
             .or_else(|| stored.map(|stored| stored.default_branch.clone()))
-            .ok_or(MappingError::NoBranch)?;
+            .ok_or(MappingError::MissingBranch)?;
         if is_branch_name(&branch) {
             Ok(branch)
         } else {
-            Err(MappingError::Branch)
+            Err(MappingError::InvalidBranch)
         }
     }
 
-    pub(super) fn provider(&self) -> Checked<Provider> {
+    pub(super) fn provider(&self) -> MappingResult<ModelProvider> {
         let region = self.region()?;
         match self.get("provider").map(Value::as_str) {
-            None | Some(Some("direct" | "anthropic")) => Ok(Provider::Direct),
+            None | Some(Some("direct" | "anthropic")) => Ok(ModelProvider::Direct),
             Some(Some("cloud" | "bedrock")) => {
-                let region = region.ok_or(MappingError::NoRegion)?;
+                let region = region.ok_or(MappingError::MissingRegion)?;
                 if self.execution_mode() == Ok(ExecutionMode::VmMachines) {
                     return Err(MappingError::CloudOnMachines);
                 }
                 if !is_name(region, |c| c.is_ascii_alphanumeric() || c == '-') {
-                    return Err(MappingError::Region);
+                    return Err(MappingError::InvalidRegion);
                 }
-                Ok(Provider::Cloud {
+                Ok(ModelProvider::Cloud {
                     region: region.to_owned(),
                 })
             }
@@ -78,7 +78,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn execution_mode(&self) -> Checked<ExecutionMode> {
+    pub(super) fn execution_mode(&self) -> MappingResult<ExecutionMode> {
         match self.get("executionMode").map(Value::as_str) {
             None | Some(Some("ci-workflow" | "github-actions")) => Ok(ExecutionMode::CiWorkflow),
             Some(Some("vm-machines" | "fly-machines")) => Ok(ExecutionMode::VmMachines),
@@ -86,7 +86,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn session_mode(&self) -> Checked<SessionMode> {
+    pub(super) fn session_mode(&self) -> MappingResult<SessionMode> {
         match self.get("sessionMode").map(Value::as_str) {
             None => Ok(SessionMode::Autonomous),
             Some(text) => text
@@ -95,17 +95,17 @@ impl Fields {
         }
     }
 
-    pub(super) fn branch_prefix(&self) -> Checked<Option<String>> {
+    pub(super) fn branch_prefix(&self) -> MappingResult<Option<String>> {
         match self.get("branchPrefix") {
             None => Ok(None),
             Some(Value::String(text)) => {
-                branch::parse_prefix(text.trim()).map_err(MappingError::Prefix)
+                branch::parse_prefix(text.trim()).map_err(MappingError::BranchPrefix)
             }
-            Some(_) => Err(MappingError::Prefix("must be a string")),
+            Some(_) => Err(MappingError::BranchPrefix("must be a string")),
         }
     }
 
-    pub(super) fn extra_env(&self) -> Checked<BTreeMap<String, String>> {
+    pub(super) fn extra_env(&self) -> MappingResult<BTreeMap<String, String>> {
         let Some(given) = self.get("extraEnv") else {
             return Ok(BTreeMap::new());
         };
@@ -124,24 +124,30 @@ impl Fields {
         if !env.iter().all(is_good) {
             return Err(MappingError::EnvNames);
         }
-        match env.keys().find(|name| extra_env::changes_programs(name)) {
-            Some(name) => Err(MappingError::EnvProgram(name.clone())),
+        match env
+            .keys()
+            .find(|name| extra_env::is_forbidden_variable(name))
+        {
+            Some(name) => Err(MappingError::ForbiddenEnv(name.clone())),
             None => Ok(env),
         }
     }
 
-    pub(super) fn planning(&self, stored: Option<&Mapping>) -> Checked<(bool, Option<String>)> {
+    pub(super) fn planning(
+        &self,
+        stored: Option<&Mapping>,
+    ) -> MappingResult<(bool, Option<String>)> {
         let is_enabled = self.flag("planningEnabled")?.unwrap_or(false);
         let given = self.workflow_file("planningWorkflowFile")?;
         let file =
             given.or_else(|| stored.and_then(|stored| stored.planning_workflow_file.clone()));
         if is_enabled && file.is_none() {
-            return Err(MappingError::NoPlanningFile);
+            return Err(MappingError::MissingPlanningFile);
         }
         Ok((is_enabled, file))
     }
 
-    pub(super) fn workflow_file(&self, name: &'static str) -> Checked<Option<String>> {
+    pub(super) fn workflow_file(&self, name: &'static str) -> MappingResult<Option<String>> {
         let Some(file) = self.text(name) else {
             return match self.get(name) {
                 None | Some(Value::String(_)) => Ok(None),
@@ -158,12 +164,12 @@ impl Fields {
         }
     }
 
-    pub(super) fn max_in_progress(&self) -> Checked<Option<u32>> {
+    pub(super) fn max_in_progress(&self) -> MappingResult<Option<u32>> {
         self.count("maxInProgressAiIssues", 1, MappingError::MaxInProgress)
     }
 
-    pub(super) fn flag(&self, name: &'static str) -> Checked<Option<bool>> {
-        let read = |value: &Value| value.as_bool().ok_or(MappingError::Flag(name));
+    pub(super) fn flag(&self, name: &'static str) -> MappingResult<Option<bool>> {
+        let read = |value: &Value| value.as_bool().ok_or(MappingError::NotBoolean(name));
         self.get(name).map(read).transpose()
     }
 
@@ -172,11 +178,12 @@ impl Fields {
         name: &str,
         least: u32,
         otherwise: MappingError,
-    ) -> Checked<Option<u32>> {
+    ) -> MappingResult<Option<u32>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
-        let count = number::whole(value).and_then(|count| u32::try_from(count).ok());
+        let count =
+            json_number::non_negative_integer(value).and_then(|count| u32::try_from(count).ok());
         match count.filter(|count| *count >= least) {
             Some(count) => Ok(Some(count)),
             None => Err(otherwise),
@@ -184,7 +191,7 @@ impl Fields {
     }
 
     /// A form sends an empty text for a cap that was left blank.
-    pub(super) fn run_cap(&self, name: &'static str) -> Checked<Option<u32>> {
+    pub(super) fn run_cap(&self, name: &'static str) -> MappingResult<Option<u32>> {
         let is_blank = self.get(name).is_some_and(|value| *value == "");
         if is_blank {
             return Ok(None);
@@ -193,7 +200,7 @@ impl Fields {
     }
 
     /// More than nothing, to the millionth of a dollar.
-    pub(super) fn budget(&self) -> Checked<Option<MicroUsd>> {
+    pub(super) fn budget(&self) -> MappingResult<Option<MicroUsd>> {
         let Some(value) = self.get("budgetUsd") else {
             return Ok(None);
         };
@@ -202,29 +209,29 @@ impl Fields {
         given.map(Some).ok_or(MappingError::Budget)
     }
 
-    pub(super) fn ticketing(&self) -> Checked<Ticketing> {
+    pub(super) fn ticketing(&self) -> MappingResult<TicketingConfig> {
         let config = match self.get("ticketingConfig") {
-            None => Fields(Map::new()),
-            Some(Value::Object(config)) => Fields(config.clone()),
+            None => MappingFields(Map::new()),
+            Some(Value::Object(config)) => MappingFields(config.clone()),
             Some(_) => return Err(MappingError::Ticketing),
         };
         let provider = self.get("ticketingProvider").map(system).transpose()?;
         let kind = config.get("kind").map(system).transpose()?;
         match (provider, kind) {
             (Some(provider), Some(kind)) if provider != kind => Err(MappingError::Ticketing),
-            (Some(System::B), _) | (None, Some(System::B)) => config.system_b(),
+            (Some(System::Jira), _) | (None, Some(System::Jira)) => config.system_b(),
             // A query without its system would be lost.
             (None, None) if config.get("jql").is_some() => Err(MappingError::Ticketing),
-            _ => Ok(Ticketing::A),
+            _ => Ok(TicketingConfig::Linear),
         }
     }
 
-    fn system_b(&self) -> Checked<Ticketing> {
+    fn system_b(&self) -> MappingResult<TicketingConfig> {
         let required = |name| {
             let text = self.text(name).map(str::to_owned);
-            text.ok_or(MappingError::Query)
+            text.ok_or(MappingError::MissingJiraQuery)
         };
-        Ok(Ticketing::B {
+        Ok(TicketingConfig::Jira {
             jql: required("jql")?,
             repo_field_value: required("repoFieldValue")?,
             status_field_override: self.override_of("statusFieldOverride")?,
@@ -232,7 +239,7 @@ impl Fields {
         })
     }
 
-    fn override_of(&self, name: &'static str) -> Checked<Option<String>> {
+    fn override_of(&self, name: &'static str) -> MappingResult<Option<String>> {
         match self.get(name) {
             None => Ok(None),
             Some(Value::String(_)) => Ok(self.text(name).map(str::to_owned)),
@@ -241,10 +248,10 @@ impl Fields {
     }
 }
 
-fn system(value: &Value) -> Checked<System> {
+fn system(value: &Value) -> MappingResult<System> {
     match value.as_str() {
-        Some("A" | "linear") => Ok(System::A),
-        Some("B" | "jira") => Ok(System::B),
+        Some("A" | "linear") => Ok(System::Linear),
+        Some("B" | "jira") => Ok(System::Jira),
         _ => Err(MappingError::System),
     }
 }

@@ -7,11 +7,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{Checked, MappingError};
-use super::fields::{Fields, is_name, is_repo_name};
+use super::error::{MappingError, MappingResult};
+use super::fields::{MappingFields, is_name, is_repo_name};
 use super::{IMPLEMENT_WORKFLOW, Mapping, MappingView};
-use crate::caps;
 use crate::ids::TeamKey;
+use crate::limits;
 use crate::time::Timestamp;
 
 const DEFAULT_CPUS: u32 = 2;
@@ -20,24 +20,24 @@ const MIN_MEMORY_MB: u32 = 256;
 
 /// A body that names its mapping; the rest is not checked yet.
 #[derive(Debug, Clone)]
-pub struct Input {
+pub struct MappingInput {
     pub team_key: TeamKey,
     owner: String,
     repo: String,
-    fields: Fields,
+    fields: MappingFields,
 }
 
-impl Input {
+impl MappingInput {
     /// Reads who the mapping is for.
     ///
     /// # Errors
     /// A body that is no object, or a key, owner or repository that is missing or no name.
-    pub fn read(body: Value) -> Checked<Self> {
+    pub fn read(body: Value) -> MappingResult<Self> {
         let Value::Object(fields) = body else {
-            return Err(MappingError::Body);
+            return Err(MappingError::InvalidBody);
         };
-        let fields = Fields(fields);
-        let name = |field| fields.text(field).ok_or(MappingError::Identity);
+        let fields = MappingFields(fields);
+        let name = |field| fields.text(field).ok_or(MappingError::MissingIdentity);
         let (team_key, owner, repo) = (name("teamKey")?, name("owner")?, name("repo")?);
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if !is_name(team_key, plain) {
@@ -61,7 +61,7 @@ impl Input {
     ///
     /// # Errors
     /// The first rule that is broken, in the order of the spec's table.
-    pub fn validate(&self, stored: Option<&Mapping>, now: Timestamp) -> Checked<Mapping> {
+    pub fn validate(&self, stored: Option<&Mapping>, now: Timestamp) -> MappingResult<Mapping> {
         let fields = &self.fields;
         let default_branch = fields.default_branch(stored)?;
         let provider = fields.provider()?;
@@ -96,7 +96,7 @@ impl Input {
             session_mode,
             branch_prefix,
             extra_env,
-            max_in_progress: max_in_progress.unwrap_or(caps::DEFAULT_MAX_IN_PROGRESS),
+            max_in_progress: max_in_progress.unwrap_or(limits::DEFAULT_MAX_IN_PROGRESS),
             paused: paused.unwrap_or_else(|| stored.is_some_and(|stored| stored.paused)),
             planning_enabled,
             planning_workflow_file,
@@ -144,29 +144,29 @@ const PAUSED: &str = "paused";
 
 /// A change to a mapping. Pausing and the cap work whatever rule the rest of the mapping breaks by now.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum MappingPatch {
     Paused(bool),
     MaxInProgress(u32),
     /// Fields in the place of the stored ones, each as a whole. `null` stands for the default.
     Fields(Map<String, Value>),
 }
 
-impl Change {
+impl MappingPatch {
     /// Reads what `PATCH` of the mapping `key` was given.
     ///
     /// # Errors
     /// When nothing is given or both of the two that exclude one another, or a value of theirs is wrong.
-    pub fn read(body: Value, key: &TeamKey) -> Checked<Self> {
+    pub fn read(body: Value, key: &TeamKey) -> MappingResult<Self> {
         let Value::Object(fields) = body else {
-            return Err(MappingError::Body);
+            return Err(MappingError::InvalidBody);
         };
-        let fields = Fields(fields);
+        let fields = MappingFields(fields);
         if fields.get(PAUSED).is_some() && fields.get(CAP).is_some() {
-            return Err(MappingError::TwoChanges);
+            return Err(MappingError::ConflictingChanges);
         }
         let is_other = |told: &Value| told.as_str().map(str::trim) != Some(key.as_str());
         if fields.0.get("teamKey").is_some_and(is_other) {
-            return Err(MappingError::KeyFixed);
+            return Err(MappingError::TeamKeyImmutable);
         }
         let is_blank = |name: &str| fields.0.get(name).is_some_and(Value::is_null);
         if is_blank(CAP) && fields.get(PAUSED).is_none() {
@@ -181,7 +181,9 @@ impl Change {
         match (names.next(), names.next()) {
             (Some(PAUSED), None) => {
                 let paused = fields.flag(PAUSED)?;
-                paused.map(Self::Paused).ok_or(MappingError::Flag(PAUSED))
+                paused
+                    .map(Self::Paused)
+                    .ok_or(MappingError::NotBoolean(PAUSED))
             }
             (None | Some(CAP), None) => {
                 let cap = fields.max_in_progress()?;
@@ -193,7 +195,7 @@ impl Change {
     }
 
     /// Whether it gives a value of this field.
-    pub fn gives(&self, name: &str) -> bool {
+    pub fn has_field(&self, name: &str) -> bool {
         match self {
             Self::Paused(_) => name == PAUSED,
             Self::MaxInProgress(_) => name == CAP,
@@ -202,16 +204,16 @@ impl Change {
     }
 
     /// Whether the ticketing system has a say in it.
-    pub fn concerns_ticketing(&self) -> bool {
-        self.gives("ticketingProvider") || self.gives("ticketingConfig")
+    pub fn has_ticketing_fields(&self) -> bool {
+        self.has_field("ticketingProvider") || self.has_field("ticketingConfig")
     }
 
     /// The mapping with the change, to be validated as a whole.
     ///
     /// # Errors
     /// An owner or repository that is missing or no name.
-    pub fn input(&self, stored: &Mapping) -> Checked<Input> {
-        let mut body = json!(MappingView::of(stored));
+    pub fn apply_to(&self, stored: &Mapping) -> MappingResult<MappingInput> {
+        let mut body = json!(MappingView::from_mapping(stored));
         match self {
             Self::Paused(paused) => body[PAUSED] = json!(paused),
             Self::MaxInProgress(cap) => body[CAP] = json!(cap),
@@ -231,13 +233,13 @@ impl Change {
                 }
             }
         }
-        Input::read(body)
+        MappingInput::read(body)
     }
 }
 
 /// An existing key with which this one must not live: `ENG` and `ENG_WEB` would both own a secret
 /// stored as `ENG_WEB_TOKEN`. Secrets are upper-case, so case makes no difference.
-pub fn overlapping<'a>(
+pub fn find_overlapping_key<'a>(
     team_key: &TeamKey,
     mut existing: impl Iterator<Item = &'a TeamKey>,
 ) -> Option<&'a TeamKey> {
@@ -257,11 +259,11 @@ pub fn overlapping<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::example;
+    use crate::mapping::example_mapping;
 
     #[test]
     fn every_field_that_is_shown_can_be_changed() {
-        let shown = json!(MappingView::of(&example(&json!({}))));
+        let shown = json!(MappingView::from_mapping(&example_mapping(&json!({}))));
         let fixed = ["teamKey", "createdAt", "updatedAt"];
         let shown = shown.as_object().unwrap().keys();
         let mut shown: Vec<&str> = shown.map(String::as_str).collect();
@@ -275,15 +277,15 @@ mod tests {
 
     #[test]
     fn what_is_not_given_stays_as_it_is() {
-        let every = example(&json!({
+        let every = example_mapping(&json!({
             "provider": "cloud", "cloudRegion": "eu-central-1", "ticketingProvider": "B",
             "ticketingConfig": {"jql": "project = X", "repoFieldValue": "shop", "statusFieldOverride": "s"},
             "extraEnv": {"A": "b"}, "branchPrefix": "bots", "machineCpus": 4, "planningEnabled": true,
             "planningWorkflowFile": "plan.yml", "maxTurns": 7, "budgetUsd": 12.345678, "maxInProgressAiIssues": 9,
             "paused": true, "resumeAfterLimit": false, "workflowFile": "own.yml",
         }));
-        let change = Change::read(json!({"maxIterations": 2}), &every.team_key).unwrap();
-        let input = change.input(&every).unwrap();
+        let change = MappingPatch::read(json!({"maxIterations": 2}), &every.team_key).unwrap();
+        let input = change.apply_to(&every).unwrap();
         let changed = input.validate(Some(&every), every.updated_at).unwrap();
         let expected = Mapping {
             max_iterations: Some(2),

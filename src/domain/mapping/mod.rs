@@ -21,7 +21,7 @@ use super::usage::MicroUsd;
 
 pub use error::MappingError;
 pub use fields::is_name as is_plain_name;
-pub use input::{Change, Input, overlapping};
+pub use input::{MappingInput, MappingPatch, find_overlapping_key};
 pub use view::MappingView;
 pub use warning::MappingWarning;
 
@@ -42,8 +42,8 @@ pub struct Mapping {
     pub repo: String,
     pub default_branch: String,
     pub workflow_file: String,
-    pub ticketing: Ticketing,
-    pub provider: Provider,
+    pub ticketing: TicketingConfig,
+    pub provider: ModelProvider,
     pub execution_mode: ExecutionMode,
     pub machine_cpus: u32,
     pub machine_memory_mb: u32,
@@ -74,14 +74,14 @@ fn resumes() -> bool {
 
 impl Mapping {
     /// The target repository.
-    pub fn target(&self) -> Repo {
+    pub fn target_repo(&self) -> Repo {
         Repo::new(&self.owner, &self.repo)
     }
 
     pub fn system(&self) -> System {
         match self.ticketing {
-            Ticketing::A => System::A,
-            Ticketing::B { .. } => System::B,
+            TicketingConfig::Linear => System::Linear,
+            TicketingConfig::Jira { .. } => System::Jira,
         }
     }
 }
@@ -89,11 +89,13 @@ impl Mapping {
 /// Where a mapping's tickets are found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all_fields = "camelCase")]
-pub enum Ticketing {
+pub enum TicketingConfig {
     /// Linear: the team whose key is the mapping's.
-    A,
+    #[serde(rename = "A")]
+    Linear,
     /// Jira: what a query clause finds, narrowed to one value of the repo field.
-    B {
+    #[serde(rename = "B")]
+    Jira {
         jql: String,
         repo_field_value: String,
         status_field_override: Option<String>,
@@ -104,7 +106,7 @@ pub enum Ticketing {
 /// Who serves the model. A cloud without a region cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Provider {
+pub enum ModelProvider {
     Direct,
     Cloud { region: String },
 }
@@ -144,13 +146,13 @@ impl SessionMode {
 
 /// The mapping of a test: team `ENG` and `acme/shop`, but for these fields.
 #[cfg(test)]
-pub fn example(fields: &serde_json::Value) -> Mapping {
+pub fn example_mapping(fields: &serde_json::Value) -> Mapping {
     let mut body = serde_json::json!({
         "teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main",
     });
     for (name, value) in fields.as_object().unwrap() {
         body[name] = value.clone();
     }
-    let input = Input::read(body).unwrap();
+    let input = MappingInput::read(body).unwrap();
     input.validate(None, Timestamp::EPOCH).unwrap()
 }

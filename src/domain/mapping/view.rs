@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ExecutionMode, Mapping, MappingWarning, Provider, SessionMode, Ticketing};
+use super::{ExecutionMode, Mapping, MappingWarning, ModelProvider, SessionMode, TicketingConfig};
 use crate::ids::TeamKey;
 use crate::issue::System;
 use crate::time::Timestamp;
@@ -20,7 +20,7 @@ pub struct MappingView<'a> {
     default_branch: &'a str,
     workflow_file: &'a str,
     ticketing_provider: System,
-    ticketing_config: &'a Ticketing,
+    ticketing_config: &'a TicketingConfig,
     provider: &'static str,
     cloud_region: Option<&'a str>,
     execution_mode: ExecutionMode,
@@ -45,10 +45,10 @@ pub struct MappingView<'a> {
 }
 
 impl<'a> MappingView<'a> {
-    pub fn of(mapping: &'a Mapping) -> Self {
+    pub fn from_mapping(mapping: &'a Mapping) -> Self {
         let (provider, cloud_region) = match &mapping.provider {
-            Provider::Direct => ("direct", None),
-            Provider::Cloud { region } => ("cloud", Some(region.as_str())),
+            ModelProvider::Direct => ("direct", None),
+            ModelProvider::Cloud { region } => ("cloud", Some(region.as_str())),
         };
         Self {
             team_key: &mapping.team_key,

@@ -17,7 +17,7 @@ impl Mapping {
     /// Returns what does not happen as its fields say.
     pub fn warnings(&self) -> Vec<MappingWarning> {
         let on_machines = self.execution_mode == ExecutionMode::VmMachines;
-        let size = on_machines.then(|| MachineSize::of(self).warning());
+        let size = on_machines.then(|| MachineSize::from_mapping(self).warning());
         let field = "machineCpus";
         size.flatten()
             .map(|message| MappingWarning { field, message })

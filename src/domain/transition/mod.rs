@@ -21,93 +21,96 @@
 //! - *A deadline while the runner cannot be asked*: a run that was not seen is not called missing.
 //!   The time budget holds all the same, unless the run is known to have ended.
 
-mod ending;
+mod termination;
 
-use super::caps;
 use super::comments;
-use super::effect::{Draft, Effect};
+use super::effect::{DraftState, Effect};
 use super::issue::Phase;
 use super::job::{
-    HeldResult, Job, JobKind, JobState, PullRef, RunHandle, RunnerKind, TimeoutReason,
+    Job, JobKind, JobState, PullRequestRef, RunHandle, RunnerKind, TimeoutReason, UnconfirmedResult,
 };
-use super::report::{FailureCode, Outcome, ResultReport};
+use super::limits;
+use super::report::{FailureCode, ResultReport, RunOutcome};
 use super::stage::Stage;
 use super::time::Timestamp;
 
-use ending::{
-    Ending, cancel, complete, destroy_machine, end_run, fail, judge, pause, review_fail, time_out,
-    without_pull,
+use termination::{
+    JobFailure, add_destroy_machine, add_stop_run, cancel, complete, fail, fail_review,
+    fail_without_pull_request, finish_without_report, pause, time_out,
 };
 
 /// Something that happened to a job's run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum JobEvent {
     /// The runner took the dispatch; some answer with the run itself.
     Started { run: Option<RunHandle> },
     /// The runner will not take the dispatch; `status` is its HTTP status, if it answered.
-    StartRefused {
-        cause: Cause,
+    StartRejected {
+        kind: FailureKind,
         status: Option<u16>,
         reason: String,
     },
     /// The run was found at its runner.
-    RunSeen { run: RunHandle, activity: Activity },
+    RunFound {
+        run: RunHandle,
+        activity: RunActivity,
+    },
     /// The run reported a step.
     StepReported,
     /// The run reported its result. The pull request that it names has been confirmed at the host.
     ResultReported { report: ResultReport },
     /// The run reported its result, and the pull request that it names is still to be looked up.
-    ResultHeld { report: ResultReport },
+    UnconfirmedResultReported { report: ResultReport },
     /// The runner says that the run is over. Its pull request was looked for, if it is time to.
     RunEnded {
         run: RunHandle,
         conclusion: String,
-        pull: Option<(PullRef, Draft)>,
+        pull: Option<(PullRequestRef, DraftState)>,
     },
     /// The runner listed its runs, and this one is not among them.
     RunMissing,
     /// The session's machine was taken down.
-    MachineGone,
+    MachineDestroyed,
     /// Time passed; a budget may have run out.
-    TimePassed,
+    Tick,
     /// An operator, or the reaper, took the run away.
-    Destroyed { by: String },
+    Cancelled { by: String },
     /// The issue was closed or deleted.
     IssueClosed,
 }
 
 /// Whether trying again may help by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    Lasting,
-    Passing,
+pub enum FailureKind {
+    Permanent,
+    Transient,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activity {
-    Waiting,
+pub enum RunActivity {
+    Queued,
     InProgress,
 }
 
 /// What follows from an event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Next {
+pub struct Transition {
     pub job: Job,
-    pub owed: Owed,
+    pub planned: PlannedEffects,
 }
 
 /// What one commit stores beside the job.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Owed {
+pub struct PlannedEffects {
     pub effects: Vec<Effect>,
-    pub dedup: Dedup,
-    pub breaker: Breaker,
-    pub plan: Planned,
+    pub dedup: DedupUpdate,
+    pub breaker: BreakerUpdate,
+    pub plan: PlanUpdate,
 }
 
 /// What becomes of the issue's entry in the dedup window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dedup {
+pub enum DedupUpdate {
     #[default]
     Keep,
     Clear,
@@ -115,16 +118,16 @@ pub enum Dedup {
 
 /// What the dispatch breaker learns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Breaker {
+pub enum BreakerUpdate {
     #[default]
-    Nothing,
+    Keep,
     CountFailure,
     Reset,
 }
 
 /// What becomes of the plan that the issue's implementation is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Planned {
+pub enum PlanUpdate {
     #[default]
     Keep,
     /// The ticket comments that are owed here are the plan from now on.
@@ -133,112 +136,129 @@ pub enum Planned {
 
 /// Why an event changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum EventRejection {
     AlreadyEnded,
-    NothingNew,
+    NoChange,
 }
 
 /// Answers the job after `event`, and everything that is owed because of it.
-pub fn advance(job: &Job, event: Event, now: Timestamp) -> Result<Next, Refusal> {
-    if event == Event::MachineGone {
+pub fn apply_event(
+    job: &Job,
+    event: JobEvent,
+    now: Timestamp,
+) -> Result<Transition, EventRejection> {
+    if event == JobEvent::MachineDestroyed {
         return machine_gone(job, now);
     }
     if !job.is_active() {
         return after_the_end(job, event);
     }
-    if event == Event::StepReported && job.state == JobState::Running {
+    if event == JobEvent::StepReported && job.state == JobState::Running {
         // The most frequent of all, and nothing follows from it.
-        return Err(Refusal::NothingNew);
+        return Err(EventRejection::NoChange);
     }
-    if job.held.is_some() && !may_come_before_confirmation(&event) {
-        return Err(Refusal::NothingNew);
+    if job.unconfirmed_result.is_some() && !may_come_before_confirmation(&event) {
+        return Err(EventRejection::NoChange);
     }
     let mut job = job.clone();
     match event {
-        Event::Started { run } => started(job, run, now),
-        Event::StartRefused {
-            cause,
+        JobEvent::Started { run } => started(job, run, now),
+        JobEvent::StartRejected {
+            kind: cause,
             status,
             reason,
         } => match job.state {
-            JobState::Unknown => {
-                job.refused_with = status;
+            JobState::Reserved => {
+                job.start_refusal_status = status;
                 Ok(fail(
                     job,
-                    Ending::failure(None, reason).caused_by(cause),
+                    JobFailure::new(None, reason).with_kind(cause),
                     now,
                 ))
             }
-            _ => Err(Refusal::NothingNew),
+            _ => Err(EventRejection::NoChange),
         },
-        Event::RunSeen { run, activity } => run_seen(job, run, activity, now),
-        Event::StepReported => Ok(run(job, now)),
-        Event::ResultReported { report } => Ok(report_result(job, report, now)),
-        Event::ResultHeld { report } => Ok(hold_result(job, report, now)),
-        Event::RunEnded {
+        JobEvent::RunFound { run, activity } => run_seen(job, run, activity, now),
+        JobEvent::StepReported => Ok(run(job, now)),
+        JobEvent::ResultReported { report } => Ok(report_result(job, report, now)),
+        JobEvent::UnconfirmedResultReported { report } => Ok(hold_result(job, report, now)),
+        JobEvent::RunEnded {
             run,
             conclusion,
             pull,
         } => run_ended(link(job, run), conclusion, pull, now),
-        Event::RunMissing if job.is_lost(now) => Ok(time_out(job, TimeoutReason::RunNotFound, now)),
-        Event::TimePassed => match job.overdue(now) {
+        JobEvent::RunMissing if job.is_lost(now) => {
+            Ok(time_out(job, TimeoutReason::RunNotFound, now))
+        }
+        JobEvent::Tick => match job.exceeded_timeout(now) {
             Some(reason) => Ok(time_out(job, reason, now)),
-            None => Err(Refusal::NothingNew),
+            None => Err(EventRejection::NoChange),
         },
-        Event::RunMissing | Event::MachineGone => Err(Refusal::NothingNew),
-        Event::Destroyed { by } => Ok(cancel(job, format!("stopped by {by}"), now)),
-        Event::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), now)),
+        JobEvent::RunMissing | JobEvent::MachineDestroyed => Err(EventRejection::NoChange),
+        JobEvent::Cancelled { by } => Ok(cancel(job, format!("stopped by {by}"), now)),
+        JobEvent::IssueClosed => Ok(cancel(job, "the issue was closed".to_owned(), now)),
     }
 }
 
 /// The job has ended, so nothing is left to decide; but a run that shows up only now would go on
 /// for nobody, so it is owed its end, once.
-fn after_the_end(job: &Job, event: Event) -> Result<Next, Refusal> {
+fn after_the_end(job: &Job, event: JobEvent) -> Result<Transition, EventRejection> {
     let found = match event {
-        Event::Started { run } => run,
-        Event::RunSeen { run, .. } => Some(run),
+        JobEvent::Started { run } => run,
+        JobEvent::RunFound { run, .. } => Some(run),
         _ => None,
     };
     let run = found
         .filter(|_| job.run.is_none())
-        .ok_or(Refusal::AlreadyEnded)?;
+        .ok_or(EventRejection::AlreadyEnded)?;
     let mut job = job.clone();
     job.run = Some(run);
-    let mut owed = Owed::default();
-    end_run(&job, &mut owed);
-    destroy_machine(&job, &mut owed);
-    Ok(Next { job, owed })
+    let mut owed = PlannedEffects::default();
+    add_stop_run(&job, &mut owed);
+    add_destroy_machine(&job, &mut owed);
+    Ok(Transition { job, planned: owed })
 }
 
-fn started(mut job: Job, run: Option<RunHandle>, now: Timestamp) -> Result<Next, Refusal> {
+fn started(
+    mut job: Job,
+    run: Option<RunHandle>,
+    now: Timestamp,
+) -> Result<Transition, EventRejection> {
     let news = run.is_some() && job.run.is_none();
     if news {
         job.run = run;
     }
-    if job.state == JobState::Unknown {
+    if job.state == JobState::Reserved {
         return Ok(dispatch(job, now));
     }
     if news {
-        Ok(Next {
+        Ok(Transition {
             job,
-            owed: Owed::default(),
+            planned: PlannedEffects::default(),
         })
     } else {
-        Err(Refusal::NothingNew)
+        Err(EventRejection::NoChange)
     }
 }
 
-fn run_seen(job: Job, run: RunHandle, activity: Activity, now: Timestamp) -> Result<Next, Refusal> {
+fn run_seen(
+    job: Job,
+    run: RunHandle,
+    activity: RunActivity,
+    now: Timestamp,
+) -> Result<Transition, EventRejection> {
     let news = !is_linked(&job);
     let job = link(job, run);
     match (&job.state, activity) {
-        (JobState::Unknown | JobState::Dispatched, Activity::InProgress) => Ok(self::run(job, now)),
-        (JobState::Unknown, Activity::Waiting) => Ok(dispatch(job, now)),
-        _ if news => Ok(Next {
+        (JobState::Reserved | JobState::Dispatched, RunActivity::InProgress) => {
+            Ok(self::run(job, now))
+        }
+        (JobState::Reserved, RunActivity::Queued) => Ok(dispatch(job, now)),
+        _ if news => Ok(Transition {
             job,
-            owed: Owed::default(),
+            planned: PlannedEffects::default(),
         }),
-        _ => Err(Refusal::NothingNew),
+        _ => Err(EventRejection::NoChange),
     }
 }
 
@@ -260,36 +280,36 @@ fn is_linked(job: &Job) -> bool {
 
 /// The last thing a session tells. A job whose machine is taken from under it ends by what its
 /// runner shows next.
-fn machine_gone(job: &Job, now: Timestamp) -> Result<Next, Refusal> {
-    if job.machine_gone_at.is_some() {
-        return Err(Refusal::NothingNew);
+fn machine_gone(job: &Job, now: Timestamp) -> Result<Transition, EventRejection> {
+    if job.machine_destroyed_at.is_some() {
+        return Err(EventRejection::NoChange);
     }
     let mut job = job.clone();
-    job.machine_gone_at = Some(now);
-    let mut owed = Owed::default();
+    job.machine_destroyed_at = Some(now);
+    let mut owed = PlannedEffects::default();
     let began = job.dispatched_at.unwrap_or(job.reserved_at);
     let sentence = comments::session_cleaned_up(now.since(began));
-    session_says(&job, &sentence, now, &mut owed);
-    Ok(Next { job, owed })
+    add_session_comment(&job, &sentence, now, &mut owed);
+    Ok(Transition { job, planned: owed })
 }
 
 /// A session tells its ticket how it goes; work on an open pull request and shadows tell nobody.
-fn session_says(job: &Job, sentence: &str, now: Timestamp, owed: &mut Owed) {
+fn add_session_comment(job: &Job, sentence: &str, now: Timestamp, owed: &mut PlannedEffects) {
     if job.runner == RunnerKind::Ci || job.shadow || job.kind.phase().is_none() {
         return;
     }
     let log_url = job.run.as_ref().and_then(RunHandle::log_url);
     owed.effects.push(Effect::TicketComment {
         issue: job.issue.clone(),
-        body: comments::session(sentence, now, log_url),
+        body: comments::session_comment(sentence, now, log_url),
     });
 }
 
 /// To `dispatched`: the ticket shows that work is under way.
-fn dispatch(mut job: Job, now: Timestamp) -> Next {
+fn dispatch(mut job: Job, now: Timestamp) -> Transition {
     job.state = JobState::Dispatched;
     job.dispatched_at = Some(now);
-    let mut owed = Owed::default();
+    let mut owed = PlannedEffects::default();
     if !job.shadow
         && let Some(phase) = job.kind.phase()
     {
@@ -297,25 +317,25 @@ fn dispatch(mut job: Job, now: Timestamp) -> Next {
             Phase::Planning => Stage::Planning,
             Phase::Implementation => Stage::Implementing,
         };
-        owed.effects.push(Effect::MoveMarker {
+        owed.effects.push(Effect::SetMarker {
             issue: job.issue.clone(),
             stage,
         });
-        session_says(&job, comments::SESSION_CREATED, now, &mut owed);
+        add_session_comment(&job, comments::SESSION_CREATED, now, &mut owed);
         owed.effects.push(Effect::Chat {
             message: comments::chat_dispatched(&job),
         });
     }
-    Next { job, owed }
+    Transition { job, planned: owed }
 }
 
 /// To `running`, by way of `dispatched` when nobody had noticed the start.
-fn run(job: Job, now: Timestamp) -> Next {
+fn run(job: Job, now: Timestamp) -> Transition {
     let mut next = match job.state {
-        JobState::Unknown => dispatch(job, now),
-        _ => Next {
+        JobState::Reserved => dispatch(job, now),
+        _ => Transition {
             job,
-            owed: Owed::default(),
+            planned: PlannedEffects::default(),
         },
     };
     next.job.state = JobState::Running;
@@ -325,29 +345,29 @@ fn run(job: Job, now: Timestamp) -> Next {
 
 /// A held result is the outcome, whatever the run or its host does meanwhile. People may still end
 /// the job.
-fn may_come_before_confirmation(event: &Event) -> bool {
+fn may_come_before_confirmation(event: &JobEvent) -> bool {
     matches!(
         event,
-        Event::ResultReported { .. }
-            | Event::Started { .. }
-            | Event::RunSeen { .. }
-            | Event::Destroyed { .. }
-            | Event::IssueClosed
+        JobEvent::ResultReported { .. }
+            | JobEvent::Started { .. }
+            | JobEvent::RunFound { .. }
+            | JobEvent::Cancelled { .. }
+            | JobEvent::IssueClosed
     )
 }
 
 /// Keeps the result until its pull request has been looked up.
-fn hold_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
+fn hold_result(job: Job, report: ResultReport, now: Timestamp) -> Transition {
     let mut job = reported(job, &report);
-    job.held = Some(Box::new(HeldResult { report, since: now }));
-    Next {
+    job.unconfirmed_result = Some(Box::new(UnconfirmedResult { report, since: now }));
+    Transition {
         job,
-        owed: Owed::default(),
+        planned: PlannedEffects::default(),
     }
 }
 
 fn reported(mut job: Job, report: &ResultReport) -> Job {
-    job.reported = true;
+    job.result_accepted = true;
     job.usage = report.usage.or(job.usage);
     if let (None, RunnerKind::Ci, Some(id)) = (&job.run, job.runner, report.run_id) {
         job.run = Some(RunHandle::Ci {
@@ -358,13 +378,13 @@ fn reported(mut job: Job, report: &ResultReport) -> Job {
     job
 }
 
-fn report_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
+fn report_result(job: Job, report: ResultReport, now: Timestamp) -> Transition {
     let mut job = reported(job, &report);
-    job.held = None;
-    if job.opens_pull() {
-        job.pull = report.pr_url.as_deref().and_then(PullRef::from_url);
+    job.unconfirmed_result = None;
+    if job.may_open_pull_request() {
+        job.pull = report.pr_url.as_deref().and_then(PullRequestRef::from_url);
     }
-    let is_without_pull = job.opens_pull();
+    let is_without_pull = job.may_open_pull_request();
     let said = if job.shadow {
         Vec::new()
     } else {
@@ -375,51 +395,56 @@ fn report_result(job: Job, report: ResultReport, now: Timestamp) -> Next {
         && job.kind != JobKind::Planning;
     let is_open = !report.unresolved.is_empty();
     let mut next = match report.outcome {
-        Outcome::Success if is_without_pull => without_pull(job, report.failure_reason, now),
-        // A plan has no review.
-        Outcome::Success if is_open && job.kind != JobKind::Planning => {
-            review_fail(job, report.unresolved, now)
+        RunOutcome::Success if is_without_pull => {
+            fail_without_pull_request(job, report.failure_reason, now)
         }
-        Outcome::Success => complete(job, now),
-        Outcome::Failure if unapproved => review_fail(job, report.unresolved, now),
-        Outcome::Failure => {
+        // A plan has no review.
+        RunOutcome::Success if is_open && job.kind != JobKind::Planning => {
+            fail_review(job, report.unresolved, now)
+        }
+        RunOutcome::Success => complete(job, now),
+        RunOutcome::Failure if unapproved => fail_review(job, report.unresolved, now),
+        RunOutcome::Failure => {
             let reason = comments::reason_or_default(report.failure_reason.as_deref());
             match (report.failure_code, report.retry_at) {
                 (Some(FailureCode::ProviderLimit), Some(until)) => pause(job, &reason, until, now),
                 (Some(FailureCode::TimedOut), _) => {
-                    let used_up = job.out_of_time();
+                    let used_up = job.timeout_reason();
                     time_out(job, used_up, now)
                 }
-                (Some(FailureCode::Cancelled), _) if job.was_cut_off(now) => {
+                (Some(FailureCode::Cancelled), _) if job.has_reached_host_timeout(now) => {
                     time_out(job, TimeoutReason::TimedOut, now)
                 }
                 (code, _) => {
-                    let ending = Ending::failure(code, reason).after(report.last_words);
+                    let ending = JobFailure::new(code, reason)
+                        .with_last_agent_message(report.last_agent_message);
                     fail(job, ending, now)
                 }
             }
         }
     };
     let after_marker = next
-        .owed
+        .planned
         .effects
         .iter()
-        .take_while(|e| matches!(e, Effect::MoveMarker { .. }))
+        .take_while(|e| matches!(e, Effect::SetMarker { .. }))
         .count();
-    next.owed.effects.splice(after_marker..after_marker, said);
+    next.planned
+        .effects
+        .splice(after_marker..after_marker, said);
     next
 }
 
 fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
     let comment = |body: &str| Effect::TicketComment {
         issue: job.issue.clone(),
-        body: comments::published(body),
+        body: comments::sanitize_markdown(body),
     };
     report
         .comments
         .iter()
         .filter(|said| !said.body.trim().is_empty())
-        .take(caps::MAX_RUN_COMMENTS)
+        .take(limits::MAX_RUN_COMMENTS)
         .map(|said| comment(&said.body))
         .collect()
 }
@@ -428,25 +453,25 @@ fn ticket_comments(job: &Job, report: &ResultReport) -> Vec<Effect> {
 fn run_ended(
     mut job: Job,
     conclusion: String,
-    pull: Option<(PullRef, Draft)>,
+    pull: Option<(PullRequestRef, DraftState)>,
     now: Timestamp,
-) -> Result<Next, Refusal> {
+) -> Result<Transition, EventRejection> {
     let news = job.run_ended_at.is_none();
     let ended_at = *job.run_ended_at.get_or_insert(now);
     job.conclusion = Some(conclusion.clone());
-    if job.callbacks && now.since(ended_at) < caps::REPORT_GRACE {
+    if job.has_callbacks && now.since(ended_at) < limits::REPORT_GRACE {
         return if news {
-            Ok(Next {
+            Ok(Transition {
                 job,
-                owed: Owed::default(),
+                planned: PlannedEffects::default(),
             })
         } else {
-            Err(Refusal::NothingNew)
+            Err(EventRejection::NoChange)
         };
     }
     let (pull, draft) = pull.unzip();
     job.pull = pull.or(job.pull);
-    Ok(judge(job, &conclusion, draft, now))
+    Ok(finish_without_report(job, &conclusion, draft, now))
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use crate::report::{RunComment, RunPhase};
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
-    let dispatched = state != JobState::Unknown;
+    let dispatched = state != JobState::Reserved;
     Job {
         id: JobId::from("01JOB"),
         group: JobId::from("01JOB"),
         kind,
         issue: IssueRef {
-            system: System::A,
+            system: System::Linear,
             id: IssueId::from("uuid-1"),
             key: IssueKey::from("ENG-1"),
             title: "Title".into(),
@@ -32,13 +32,13 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         session_image: None,
         dispatch_number: 1,
         branch: "agent-implement/eng-1-title".into(),
-        callbacks: true,
-        minutes: 90,
+        has_callbacks: true,
+        timeout_minutes: 90,
         state,
         run: dispatched.then(ci_run),
         pull: None,
         conclusion: None,
-        refused_with: None,
+        start_refusal_status: None,
         reserved_at: NOW - Duration::from_secs(60),
         dispatched_at: dispatched.then_some(NOW - Duration::from_secs(50)),
         started_at: None,
@@ -46,12 +46,12 @@ fn job(kind: JobKind, runner: RunnerKind, state: JobState) -> Job {
         finished_at: None,
         usage: None,
         nonce_hash: None,
-        failure_told: false,
-        machine_gone_at: None,
-        asked_at: None,
+        failure_reported: false,
+        machine_destroyed_at: None,
+        trigger_stage: None,
         resumes_at: None,
-        reported: false,
-        held: None,
+        result_accepted: false,
+        unconfirmed_result: None,
     }
 }
 
@@ -62,7 +62,7 @@ fn ci_run() -> RunHandle {
     }
 }
 
-fn report(outcome: Outcome) -> ResultReport {
+fn report(outcome: RunOutcome) -> ResultReport {
     ResultReport {
         phase: RunPhase::Implementation,
         outcome,
@@ -70,7 +70,7 @@ fn report(outcome: Outcome) -> ResultReport {
         comments: vec![],
         failure_reason: Some("it broke".into()),
         failure_code: None,
-        last_words: None,
+        last_agent_message: None,
         retry_at: None,
         unresolved: vec![],
         usage: None,
@@ -79,15 +79,15 @@ fn report(outcome: Outcome) -> ResultReport {
     }
 }
 
-fn markers(owed: &Owed) -> Vec<Stage> {
+fn markers(owed: &PlannedEffects) -> Vec<Stage> {
     let stage = |effect: &Effect| match effect {
-        Effect::MoveMarker { stage, .. } => Some(*stage),
+        Effect::SetMarker { stage, .. } => Some(*stage),
         _ => None,
     };
     owed.effects.iter().filter_map(stage).collect()
 }
 
-fn labels(owed: &Owed) -> Vec<LogLabel> {
+fn labels(owed: &PlannedEffects) -> Vec<LogLabel> {
     let label = |effect: &Effect| match effect {
         Effect::LogExcerpt { label, .. } => Some(*label),
         _ => None,
@@ -103,7 +103,7 @@ fn happened(body: &str) -> String {
     happened.to_owned()
 }
 
-fn ticket_says(owed: &Owed) -> Vec<String> {
+fn ticket_says(owed: &PlannedEffects) -> Vec<String> {
     let body = |effect: &Effect| match effect {
         Effect::TicketComment { body, .. } => Some(happened(body)),
         _ => None,
@@ -121,17 +121,17 @@ fn a_started_run_shows_on_the_ticket_and_in_the_chat() {
         (JobKind::Planning, Stage::Planning),
         (JobKind::Implementation, Stage::Implementing),
     ] {
-        let next = advance(
-            &job(kind, RunnerKind::Ci, JobState::Unknown),
-            Event::Started { run: None },
+        let next = apply_event(
+            &job(kind, RunnerKind::Ci, JobState::Reserved),
+            JobEvent::Started { run: None },
             NOW,
         )
         .unwrap();
         assert_eq!(next.job.state, JobState::Dispatched);
         assert_eq!(next.job.dispatched_at, Some(NOW));
-        assert_eq!(markers(&next.owed), [stage]);
+        assert_eq!(markers(&next.planned), [stage]);
         assert!(
-            next.owed
+            next.planned
                 .effects
                 .iter()
                 .any(|effect| matches!(effect, Effect::Chat { .. }))
@@ -141,19 +141,19 @@ fn a_started_run_shows_on_the_ticket_and_in_the_chat() {
 
 #[test]
 fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
-    let failure = || Event::ResultReported {
-        report: report(Outcome::Failure),
+    let failure = || JobEvent::ResultReported {
+        report: report(RunOutcome::Failure),
     };
-    let success = || Event::ResultReported {
-        report: report(Outcome::Success),
+    let success = || JobEvent::ResultReported {
+        report: report(RunOutcome::Success),
     };
-    let blocked = || Event::ResultReported {
+    let blocked = || JobEvent::ResultReported {
         report: ResultReport {
             unresolved: vec!["a race".into()],
-            ..report(Outcome::Success)
+            ..report(RunOutcome::Success)
         },
     };
-    let late = || Event::TimePassed;
+    let late = || JobEvent::Tick;
     let link = "Pull request opened: [#7](https://host/acme/shop/pull/7)";
     let draft =
         "The pull request stays a draft: its review left blocking findings open.\n\n- a race";
@@ -165,7 +165,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "completed",
             vec![Stage::PlanComplete],
             vec![],
-            Dedup::Clear,
+            DedupUpdate::Clear,
         ),
         (
             JobKind::Planning,
@@ -173,7 +173,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "failed",
             vec![Stage::PlanningFailed],
             vec!["Planning failed: it broke".to_owned()],
-            Dedup::Clear,
+            DedupUpdate::Clear,
         ),
         (
             JobKind::Planning,
@@ -181,7 +181,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "timed_out",
             vec![Stage::PlanningFailed],
             vec![format!("Planning failed: {budget}")],
-            Dedup::Clear,
+            DedupUpdate::Clear,
         ),
         (
             JobKind::Implementation,
@@ -189,7 +189,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "completed",
             vec![Stage::PrOpened],
             vec![link.to_owned()],
-            Dedup::Keep,
+            DedupUpdate::Keep,
         ),
         (
             JobKind::Implementation,
@@ -197,7 +197,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "review_failed",
             vec![Stage::PrOpened],
             vec![link.to_owned(), draft.to_owned()],
-            Dedup::Keep,
+            DedupUpdate::Keep,
         ),
         (
             JobKind::Implementation,
@@ -205,7 +205,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "failed",
             vec![Stage::ImplementationFailed],
             vec!["Implementation failed: it broke".to_owned()],
-            Dedup::Clear,
+            DedupUpdate::Clear,
         ),
         (
             JobKind::Implementation,
@@ -213,7 +213,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "timed_out",
             vec![Stage::ImplementationFailed],
             vec![format!("Implementation failed: {budget}")],
-            Dedup::Clear,
+            DedupUpdate::Clear,
         ),
         (
             JobKind::GapFill,
@@ -221,7 +221,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "completed",
             vec![],
             vec![],
-            Dedup::Keep,
+            DedupUpdate::Keep,
         ),
         (
             JobKind::GapFill,
@@ -229,7 +229,7 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "failed",
             vec![],
             vec![],
-            Dedup::Keep,
+            DedupUpdate::Keep,
         ),
         (
             JobKind::FollowUp,
@@ -237,40 +237,40 @@ fn each_end_leaves_the_ticket_as_the_lifecycle_says() {
             "timed_out",
             vec![],
             vec![],
-            Dedup::Keep,
+            DedupUpdate::Keep,
         ),
     ];
     for (kind, event, status, stages, said, dedup) in rows {
         let late = NOW + Duration::from_secs(2 * 60 * 60);
-        let next = advance(&running(kind), event.clone(), late).unwrap();
+        let next = apply_event(&running(kind), event.clone(), late).unwrap();
         assert_eq!(next.job.state.status(), status, "{kind:?} {event:?}");
         assert_eq!(next.job.finished_at, Some(late));
-        assert_eq!(markers(&next.owed), stages, "{kind:?} {event:?}");
-        assert_eq!(ticket_says(&next.owed), said, "{kind:?} {event:?}");
-        assert_eq!(next.owed.dedup, dedup, "{kind:?} {event:?}");
+        assert_eq!(markers(&next.planned), stages, "{kind:?} {event:?}");
+        assert_eq!(ticket_says(&next.planned), said, "{kind:?} {event:?}");
+        assert_eq!(next.planned.dedup, dedup, "{kind:?} {event:?}");
     }
 }
 
 #[test]
 fn failed_work_on_a_pull_request_is_told_there() {
-    let said = |owed: &Owed| {
+    let said = |owed: &PlannedEffects| {
         let comment = |effect: &Effect| match effect {
             Effect::PullComment { number, body, .. } => Some((*number, happened(body))),
             _ => None,
         };
         owed.effects.iter().filter_map(comment).collect::<Vec<_>>()
     };
-    let ends = |event: Event| {
+    let ends = |event: JobEvent| {
         let mut works = running(JobKind::GapFill);
-        works.pull = PullRef::from_url("https://host/acme/shop/pull/4");
-        advance(&works, event, NOW + Duration::from_secs(2 * 60 * 60)).unwrap()
+        works.pull = PullRequestRef::from_url("https://host/acme/shop/pull/4");
+        apply_event(&works, event, NOW + Duration::from_secs(2 * 60 * 60)).unwrap()
     };
-    let reported = |outcome| Event::ResultReported {
+    let reported = |outcome| JobEvent::ResultReported {
         report: report(outcome),
     };
-    let failed = ends(reported(Outcome::Failure));
+    let failed = ends(reported(RunOutcome::Failure));
     assert_eq!(
-        said(&failed.owed),
+        said(&failed.planned),
         [(4, "Gap fill failed: it broke".to_owned())]
     );
     assert_eq!(
@@ -280,16 +280,16 @@ fn failed_work_on_a_pull_request_is_told_there() {
     );
     let budget = "Gap fill failed: the run exceeded its time budget of 90 minutes";
     assert_eq!(
-        said(&ends(Event::TimePassed).owed),
+        said(&ends(JobEvent::Tick).planned),
         [(4, budget.to_owned())]
     );
-    assert_eq!(said(&ends(reported(Outcome::Success)).owed), []);
-    let ticket = advance(
+    assert_eq!(said(&ends(reported(RunOutcome::Success)).planned), []);
+    let ticket = apply_event(
         &running(JobKind::Implementation),
-        reported(Outcome::Failure),
+        reported(RunOutcome::Failure),
         NOW,
     );
-    assert_eq!(said(&ticket.unwrap().owed), []);
+    assert_eq!(said(&ticket.unwrap().planned), []);
 }
 
 #[test]
@@ -299,23 +299,23 @@ fn what_the_run_says_is_posted_in_order_after_the_marker() {
         .to_vec();
     let report = ResultReport {
         comments: said,
-        ..report(Outcome::Success)
+        ..report(RunOutcome::Success)
     };
-    let next = advance(
+    let next = apply_event(
         &running(JobKind::Planning),
-        Event::ResultReported { report },
+        JobEvent::ResultReported { report },
         NOW,
     )
     .unwrap();
     assert!(matches!(
-        next.owed.effects[0],
-        Effect::MoveMarker {
+        next.planned.effects[0],
+        Effect::SetMarker {
             stage: Stage::PlanComplete,
             ..
         }
     ));
-    assert_eq!(ticket_says(&next.owed), ["first", "second"]);
-    assert_eq!(next.owed.plan, Planned::Replace);
+    assert_eq!(ticket_says(&next.planned), ["first", "second"]);
+    assert_eq!(next.planned.plan, PlanUpdate::Replace);
 }
 
 #[test]
@@ -326,57 +326,61 @@ fn what_a_run_says_is_harmless_and_no_flood() {
     }));
     let report = ResultReport {
         comments: said,
-        ..report(Outcome::Failure)
+        ..report(RunOutcome::Failure)
     };
-    let next = advance(
+    let next = apply_event(
         &running(JobKind::Planning),
-        Event::ResultReported { report },
+        JobEvent::ResultReported { report },
         NOW,
     )
     .unwrap();
-    let says = ticket_says(&next.owed);
-    assert_eq!(says.len(), caps::MAX_RUN_COMMENTS + 1, "and the failure");
+    let says = ticket_says(&next.planned);
+    assert_eq!(says.len(), limits::MAX_RUN_COMMENTS + 1, "and the failure");
     assert!(says.iter().all(|said| !said.contains("@everyone")));
-    assert_eq!(next.owed.plan, Planned::Keep, "what failed is no plan");
+    assert_eq!(
+        next.planned.plan,
+        PlanUpdate::Keep,
+        "what failed is no plan"
+    );
 }
 
 #[test]
 fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_request() {
-    let ended = |conclusion: &str, pull: Option<PullRef>| Event::RunEnded {
+    let ended = |conclusion: &str, pull: Option<PullRequestRef>| JobEvent::RunEnded {
         run: ci_run(),
         conclusion: conclusion.into(),
-        pull: pull.map(|pull| (pull, Draft::Ready)),
+        pull: pull.map(|pull| (pull, DraftState::Ready)),
     };
-    let noted = advance(
+    let noted = apply_event(
         &running(JobKind::Implementation),
         ended("success", None),
         NOW,
     )
     .unwrap();
     assert_eq!(noted.job.state, JobState::Running);
-    assert!(noted.owed.effects.is_empty());
+    assert!(noted.planned.effects.is_empty());
     assert_eq!(
-        advance(
+        apply_event(
             &noted.job,
             ended("success", None),
             NOW + Duration::from_secs(119)
         ),
-        Err(Refusal::NothingNew)
+        Err(EventRejection::NoChange)
     );
 
-    let later = NOW + caps::REPORT_GRACE;
-    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
-    let found = advance(&noted.job, ended("success", pull), later).unwrap();
+    let later = NOW + limits::REPORT_GRACE;
+    let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
+    let found = apply_event(&noted.job, ended("success", pull), later).unwrap();
     assert_eq!(found.job.state, JobState::Completed);
-    let none = advance(&noted.job, ended("success", None), later).unwrap();
+    let none = apply_event(&noted.job, ended("success", None), later).unwrap();
     assert_eq!(none.job.state.status(), "failed");
-    assert_eq!(labels(&none.owed), [LogLabel::PrNotFound]);
+    assert_eq!(labels(&none.planned), [LogLabel::PrNotFound]);
     for (conclusion, status) in [
         ("timed_out", "timed_out"),
         ("cancelled", "failed"),
         ("startup_failure", "failed"),
     ] {
-        let next = advance(&noted.job, ended(conclusion, None), later).unwrap();
+        let next = apply_event(&noted.job, ended(conclusion, None), later).unwrap();
         assert_eq!(next.job.state.status(), status, "{conclusion}");
     }
 }
@@ -384,14 +388,14 @@ fn an_end_without_report_is_judged_after_the_grace_by_conclusion_and_pull_reques
 #[test]
 fn without_callbacks_the_end_is_judged_at_once() {
     let mut silent = running(JobKind::Implementation);
-    silent.callbacks = false;
-    let event = Event::RunEnded {
+    silent.has_callbacks = false;
+    let event = JobEvent::RunEnded {
         run: ci_run(),
         conclusion: "success".into(),
         pull: None,
     };
     assert_eq!(
-        advance(&silent, event, NOW).unwrap().job.state.status(),
+        apply_event(&silent, event, NOW).unwrap().job.state.status(),
         "failed"
     );
 }
@@ -399,21 +403,21 @@ fn without_callbacks_the_end_is_judged_at_once() {
 #[test]
 fn a_draft_without_a_report_was_not_approved() {
     let mut silent = running(JobKind::Implementation);
-    silent.callbacks = false;
-    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
+    silent.has_callbacks = false;
+    let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
     for (conclusion, draft, status) in [
-        ("success", Draft::Draft, "review_failed"),
-        ("success", Draft::Ready, "completed"),
-        ("failure", Draft::Draft, "failed"),
+        ("success", DraftState::Draft, "review_failed"),
+        ("success", DraftState::Ready, "completed"),
+        ("failure", DraftState::Draft, "failed"),
     ] {
-        let event = Event::RunEnded {
+        let event = JobEvent::RunEnded {
             conclusion: conclusion.into(),
             pull: pull.clone().zip(Some(draft)),
             run: ci_run(),
         };
-        let next = advance(&silent, event, NOW).unwrap();
+        let next = apply_event(&silent, event, NOW).unwrap();
         assert_eq!(next.job.state.status(), status, "{conclusion} {draft:?}");
-        let says = ticket_says(&next.owed);
+        let says = ticket_says(&next.planned);
         let told = says.iter().any(|said| said.contains("stays a draft"));
         assert_eq!(told, status == "review_failed", "{says:?}");
     }
@@ -422,12 +426,12 @@ fn a_draft_without_a_report_was_not_approved() {
 #[test]
 fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
     let until = NOW + Duration::from_secs(3600);
-    let met = |retry_at| Event::ResultReported {
+    let met = |retry_at| JobEvent::ResultReported {
         report: ResultReport {
             failure_code: Some(FailureCode::ProviderLimit),
             retry_at,
             pr_url: None,
-            ..report(Outcome::Failure)
+            ..report(RunOutcome::Failure)
         },
     };
     let rows = [
@@ -445,16 +449,19 @@ fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
     ];
     for (kind, asked_at, back) in rows {
         let job = Job {
-            asked_at,
+            trigger_stage: asked_at,
             ..running(kind)
         };
-        let Next { job, owed } = advance(&job, met(Some(until)), NOW).unwrap();
+        let Transition { job, planned: owed } = apply_event(&job, met(Some(until)), NOW).unwrap();
         assert_eq!(
             (job.state.status(), job.resumes_at),
             ("failed", Some(until))
         );
         assert_eq!(markers(&owed), [back]);
-        assert_eq!((owed.breaker, owed.dedup), (Breaker::Nothing, Dedup::Clear));
+        assert_eq!(
+            (owed.breaker, owed.dedup),
+            (BreakerUpdate::Keep, DedupUpdate::Clear)
+        );
         assert_eq!(ticket_says(&owed).len(), 1, "{owed:?}");
         assert!(labels(&owed).is_empty(), "its log says no more");
     }
@@ -466,74 +473,74 @@ fn a_run_that_met_the_providers_limit_leaves_its_issue_as_it_found_it() {
         }),
         ..job(JobKind::Implementation, RunnerKind::Vm, JobState::Running)
     };
-    let next = advance(&machine, met(Some(until)), NOW).unwrap();
-    assert_eq!(ticket_says(&next.owed).len(), 1);
+    let next = apply_event(&machine, met(Some(until)), NOW).unwrap();
+    assert_eq!(ticket_says(&next.planned).len(), 1);
     let is_taken_down = |effect: &Effect| matches!(effect, Effect::DestroyMachine { .. });
-    assert!(next.owed.effects.iter().any(is_taken_down));
+    assert!(next.planned.effects.iter().any(is_taken_down));
     // Without a time it is a failure like any other, and nobody's fault.
-    let next = advance(&running(JobKind::Implementation), met(None), NOW).unwrap();
+    let next = apply_event(&running(JobKind::Implementation), met(None), NOW).unwrap();
     assert_eq!(next.job.resumes_at, None);
-    assert_eq!(markers(&next.owed), [Stage::ImplementationFailed]);
-    assert_eq!(next.owed.breaker, Breaker::Nothing);
+    assert_eq!(markers(&next.planned), [Stage::ImplementationFailed]);
+    assert_eq!(next.planned.breaker, BreakerUpdate::Keep);
     // On a pull request it is told there.
-    let pull = PullRef::from_url("https://host/acme/shop/pull/7");
+    let pull = PullRequestRef::from_url("https://host/acme/shop/pull/7");
     let follow_up = Job {
         pull,
         ..running(JobKind::FollowUp)
     };
-    let next = advance(&follow_up, met(Some(until)), NOW).unwrap();
+    let next = apply_event(&follow_up, met(Some(until)), NOW).unwrap();
     let told = |effect: &Effect| match effect {
         Effect::PullComment { body, .. } => body.starts_with("Follow-up paused"),
         _ => false,
     };
-    assert!(next.owed.effects.iter().any(told), "{:?}", next.owed);
+    assert!(next.planned.effects.iter().any(told), "{:?}", next.planned);
 }
 
 #[test]
 fn passing_causes_and_cancelled_runs_do_not_count_against_the_breaker() {
-    let refused = |cause| Event::StartRefused {
-        cause,
+    let refused = |cause| JobEvent::StartRejected {
+        kind: cause,
         status: Some(422),
         reason: "no".into(),
     };
-    let fresh = job(JobKind::Implementation, RunnerKind::Ci, JobState::Unknown);
+    let fresh = job(JobKind::Implementation, RunnerKind::Ci, JobState::Reserved);
     assert_eq!(
-        advance(&fresh, refused(Cause::Lasting), NOW)
+        apply_event(&fresh, refused(FailureKind::Permanent), NOW)
             .unwrap()
-            .owed
+            .planned
             .breaker,
-        Breaker::CountFailure
+        BreakerUpdate::CountFailure
     );
     assert_eq!(
-        advance(&fresh, refused(Cause::Passing), NOW)
+        apply_event(&fresh, refused(FailureKind::Transient), NOW)
             .unwrap()
-            .owed
+            .planned
             .breaker,
-        Breaker::Nothing
+        BreakerUpdate::Keep
     );
     let down = ResultReport {
         failure_code: Some(FailureCode::ProviderUnavailable),
-        ..report(Outcome::Failure)
+        ..report(RunOutcome::Failure)
     };
-    let next = advance(
+    let next = apply_event(
         &running(JobKind::Implementation),
-        Event::ResultReported { report: down },
+        JobEvent::ResultReported { report: down },
         NOW,
     )
     .unwrap();
-    assert_eq!(next.owed.breaker, Breaker::Nothing);
-    let destroyed = advance(
+    assert_eq!(next.planned.breaker, BreakerUpdate::Keep);
+    let destroyed = apply_event(
         &running(JobKind::Implementation),
-        Event::Destroyed { by: "ann".into() },
+        JobEvent::Cancelled { by: "ann".into() },
         NOW,
     )
     .unwrap();
     assert_eq!(
-        (destroyed.owed.breaker, destroyed.owed.dedup),
-        (Breaker::Nothing, Dedup::Clear)
+        (destroyed.planned.breaker, destroyed.planned.dedup),
+        (BreakerUpdate::Keep, DedupUpdate::Clear)
     );
     assert_eq!(
-        markers(&destroyed.owed),
+        markers(&destroyed.planned),
         [Stage::Triggered],
         "the in-progress marker goes, the trigger stays"
     );
@@ -549,17 +556,20 @@ fn a_run_found_after_the_end_is_owed_its_end_once() {
         },
     );
     gone.run = None;
-    let seen = || Event::RunSeen {
+    let seen = || JobEvent::RunFound {
         run: RunHandle::Ci {
             id: 9,
             url: "u".into(),
         },
-        activity: Activity::InProgress,
+        activity: RunActivity::InProgress,
     };
-    let next = advance(&gone, seen(), NOW).unwrap();
+    let next = apply_event(&gone, seen(), NOW).unwrap();
     assert_eq!(next.job.state, gone.state);
-    assert!(matches!(next.owed.effects[..], [Effect::EndRun { .. }]));
-    assert_eq!(advance(&next.job, seen(), NOW), Err(Refusal::AlreadyEnded));
+    assert!(matches!(next.planned.effects[..], [Effect::StopRun { .. }]));
+    assert_eq!(
+        apply_event(&next.job, seen(), NOW),
+        Err(EventRejection::AlreadyEnded)
+    );
 }
 
 #[test]
@@ -570,41 +580,41 @@ fn a_shadow_run_owes_nothing_but_its_own_end() {
         id: "m1".into(),
         log_url: None,
     });
-    let next = advance(
+    let next = apply_event(
         &shadow,
-        Event::ResultReported {
-            report: report(Outcome::Failure),
+        JobEvent::ResultReported {
+            report: report(RunOutcome::Failure),
         },
         NOW,
     )
     .unwrap();
     assert!(matches!(
-        next.owed.effects[..],
+        next.planned.effects[..],
         [Effect::DestroyMachine { issue: None, .. }]
     ));
     assert_eq!(
-        (next.owed.dedup, next.owed.breaker),
-        (Dedup::Keep, Breaker::Nothing)
+        (next.planned.dedup, next.planned.breaker),
+        (DedupUpdate::Keep, BreakerUpdate::Keep)
     );
 }
 
 #[test]
 fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
-    let begun = job(JobKind::Implementation, RunnerKind::Vm, JobState::Unknown);
+    let begun = job(JobKind::Implementation, RunnerKind::Vm, JobState::Reserved);
     let run = RunHandle::Machine {
         id: "m1".into(),
         log_url: Some("https://log".into()),
     };
-    let started = Event::Started { run: Some(run) };
-    let next = advance(&begun, started, NOW).unwrap();
-    let said = ticket_says(&next.owed);
+    let started = JobEvent::Started { run: Some(run) };
+    let next = apply_event(&begun, started, NOW).unwrap();
+    let said = ticket_says(&next.planned);
     assert!(said[0].starts_with("Session machine created. "), "{said:?}");
     assert!(said[0].ends_with("[log](https://log)"), "{said:?}");
 
-    let hour = Duration::from_secs(u64::from(begun.minutes) * 60);
+    let hour = Duration::from_secs(u64::from(begun.timeout_minutes) * 60);
     let later = NOW + hour;
-    let next = advance(&next.job, Event::TimePassed, later).unwrap();
-    let order: Vec<&str> = next.owed.effects.iter().map(Effect::name).collect();
+    let next = apply_event(&next.job, JobEvent::Tick, later).unwrap();
+    let order: Vec<&str> = next.planned.effects.iter().map(Effect::name).collect();
     assert_eq!(
         order,
         [
@@ -617,7 +627,7 @@ fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
             "destroy machine",
         ]
     );
-    let lanes: Vec<String> = next.owed.effects.iter().map(Effect::lane).collect();
+    let lanes: Vec<String> = next.planned.effects.iter().map(Effect::queue_key).collect();
     assert_eq!(lanes[3], lanes[6], "one waits for the other");
     assert_ne!(lanes[3], lanes[4], "it is stopped at once");
     assert_ne!(
@@ -625,12 +635,12 @@ fn a_session_tells_its_ticket_and_its_log_is_read_before_its_machine_goes() {
         "the ticket's next run waits for neither"
     );
 
-    let gone = advance(&next.job, Event::MachineGone, later).unwrap();
-    let said = ticket_says(&gone.owed);
+    let gone = apply_event(&next.job, JobEvent::MachineDestroyed, later).unwrap();
+    let said = ticket_says(&gone.planned);
     assert_eq!(said.len(), 1);
     assert!(said[0].starts_with("Session machine cleaned up. Duration: "));
-    let again = advance(&gone.job, Event::MachineGone, later);
-    assert_eq!(again, Err(Refusal::NothingNew));
+    let again = apply_event(&gone.job, JobEvent::MachineDestroyed, later);
+    assert_eq!(again, Err(EventRejection::NoChange));
 }
 
 #[test]
@@ -642,12 +652,12 @@ fn a_failure_that_the_session_told_is_not_told_again() {
             JobState::Running,
         );
         job.run = Some(RunHandle::Container { id: "c1".into() });
-        job.failure_told = failure_told;
-        let event = Event::ResultReported {
-            report: report(Outcome::Failure),
+        job.failure_reported = failure_told;
+        let event = JobEvent::ResultReported {
+            report: report(RunOutcome::Failure),
         };
-        let next = advance(&job, event, NOW).unwrap();
-        assert_eq!(ticket_says(&next.owed).len(), count);
+        let next = apply_event(&job, event, NOW).unwrap();
+        assert_eq!(ticket_says(&next.planned).len(), count);
     }
 }
 
@@ -670,18 +680,18 @@ fn a_run_that_says_its_time_was_used_up_has_timed_out() {
             LogLabel::ContainerTimeout,
         ),
     ] {
-        let event = Event::ResultReported {
+        let event = JobEvent::ResultReported {
             report: ResultReport {
                 failure_code: Some(FailureCode::TimedOut),
                 pr_url: None,
-                ..report(Outcome::Failure)
+                ..report(RunOutcome::Failure)
             },
         };
         let work = job(JobKind::Implementation, runner, JobState::Running);
-        let next = advance(&work, event, NOW).unwrap();
+        let next = apply_event(&work, event, NOW).unwrap();
         assert_eq!(next.job.state, JobState::TimedOut { reason });
-        assert_eq!(labels(&next.owed), [label]);
-        let says = ticket_says(&next.owed);
+        assert_eq!(labels(&next.planned), [label]);
+        let says = ticket_says(&next.planned);
         assert!(
             says.last().unwrap().ends_with("time budget of 90 minutes"),
             "{says:?}"
@@ -690,22 +700,25 @@ fn a_run_that_says_its_time_was_used_up_has_timed_out() {
             says.iter().any(|said| said.contains("Session timed out: ")),
             runner != RunnerKind::Ci
         );
-        let stopped = |effect: &Effect| matches!(effect, Effect::EndRun { .. });
-        assert!(!next.owed.effects.iter().any(stopped), "it ends by itself");
+        let stopped = |effect: &Effect| matches!(effect, Effect::StopRun { .. });
+        assert!(
+            !next.planned.effects.iter().any(stopped),
+            "it ends by itself"
+        );
     }
 }
 
 #[test]
 fn a_run_that_its_host_cut_off_has_timed_out() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let reported = Event::ResultReported {
+    let reported = JobEvent::ResultReported {
         report: ResultReport {
             failure_code: Some(FailureCode::Cancelled),
             pr_url: None,
-            ..report(Outcome::Failure)
+            ..report(RunOutcome::Failure)
         },
     };
-    let ended = Event::RunEnded {
+    let ended = JobEvent::RunEnded {
         conclusion: "cancelled".into(),
         pull: None,
         run: ci_run(),
@@ -714,10 +727,10 @@ fn a_run_that_its_host_cut_off_has_timed_out() {
         for (event, callbacks) in [(&reported, true), (&ended, false)] {
             let work = Job {
                 started_at: Some(NOW - MINUTE * minutes),
-                callbacks,
+                has_callbacks: callbacks,
                 ..running(JobKind::Implementation)
             };
-            let next = advance(&work, event.clone(), NOW).unwrap();
+            let next = apply_event(&work, event.clone(), NOW).unwrap();
             assert_eq!(next.job.state.status(), status, "{minutes} {event:?}");
         }
     }
@@ -726,7 +739,7 @@ fn a_run_that_its_host_cut_off_has_timed_out() {
 #[test]
 fn a_plan_is_done_whatever_its_report_leaves_open() {
     let unresolved = vec!["a question".to_owned()];
-    let open = |outcome, failure_code| Event::ResultReported {
+    let open = |outcome, failure_code| JobEvent::ResultReported {
         report: ResultReport {
             unresolved: unresolved.clone(),
             failure_code,
@@ -736,25 +749,25 @@ fn a_plan_is_done_whatever_its_report_leaves_open() {
     let unapproved = Some(FailureCode::ReviewUnapproved);
     for (event, status, stage) in [
         (
-            open(Outcome::Success, None),
+            open(RunOutcome::Success, None),
             "completed",
             Stage::PlanComplete,
         ),
         (
-            open(Outcome::Failure, unapproved),
+            open(RunOutcome::Failure, unapproved),
             "failed",
             Stage::PlanningFailed,
         ),
     ] {
-        let next = advance(&running(JobKind::Planning), event, NOW).unwrap();
+        let next = apply_event(&running(JobKind::Planning), event, NOW).unwrap();
         assert_eq!(next.job.state.status(), status);
-        assert_eq!(markers(&next.owed), [stage]);
+        assert_eq!(markers(&next.planned), [stage]);
     }
 }
 
 fn any_state() -> impl Strategy<Value = JobState> {
     prop_oneof![
-        Just(JobState::Unknown),
+        Just(JobState::Reserved),
         Just(JobState::Dispatched),
         Just(JobState::Running),
         Just(JobState::Completed),
@@ -794,7 +807,7 @@ fn any_job() -> impl Strategy<Value = Job> {
         .prop_map(|(kind, runner, state, shadow, callbacks, linked)| {
             let mut job = job(kind, runner, state);
             job.shadow = shadow;
-            job.callbacks = callbacks;
+            job.has_callbacks = callbacks;
             if !linked {
                 job.run = None;
             }
@@ -802,12 +815,12 @@ fn any_job() -> impl Strategy<Value = Job> {
         })
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = JobEvent> {
     let run = RunHandle::Ci {
         id: 9,
         url: "u".into(),
     };
-    let pull = PullRef::from_url("https://host/acme/shop/pull/8");
+    let pull = PullRequestRef::from_url("https://host/acme/shop/pull/8");
     const WORDS: [&str; 6] = [
         "success",
         "failure",
@@ -824,21 +837,21 @@ fn any_event() -> impl Strategy<Value = Event> {
         Some(FailureCode::ProviderUnavailable),
     ];
     prop_oneof![
-        prop_oneof![Just(None), Just(Some(run.clone()))].prop_map(|run| Event::Started { run }),
-        prop_oneof![Just(Cause::Lasting), Just(Cause::Passing)].prop_map(|cause| {
-            Event::StartRefused {
-                cause,
+        prop_oneof![Just(None), Just(Some(run.clone()))].prop_map(|run| JobEvent::Started { run }),
+        prop_oneof![Just(FailureKind::Permanent), Just(FailureKind::Transient)].prop_map(|kind| {
+            JobEvent::StartRejected {
+                kind,
                 status: None,
                 reason: "no".into(),
             }
         }),
-        prop_oneof![Just(Activity::Waiting), Just(Activity::InProgress)].prop_map(
-            move |activity| Event::RunSeen {
+        prop_oneof![Just(RunActivity::Queued), Just(RunActivity::InProgress)].prop_map(
+            move |activity| JobEvent::RunFound {
                 run: run.clone(),
                 activity
             }
         ),
-        Just(Event::StepReported),
+        Just(JobEvent::StepReported),
         (
             any::<bool>(),
             any::<bool>(),
@@ -847,40 +860,40 @@ fn any_event() -> impl Strategy<Value = Event> {
         )
             .prop_map(|(good, opened, failure_code, blocked)| {
                 let outcome = if good {
-                    Outcome::Success
+                    RunOutcome::Success
                 } else {
-                    Outcome::Failure
+                    RunOutcome::Failure
                 };
                 let mut said = report(outcome);
                 said.pr_url = said.pr_url.filter(|_| opened);
                 said.failure_code = failure_code;
                 said.unresolved = if blocked { vec!["b".into()] } else { vec![] };
-                Event::ResultReported { report: said }
+                JobEvent::ResultReported { report: said }
             }),
         (prop::sample::select(&WORDS[..]), any::<bool>(), any_draft()).prop_map(
             move |(word, opened, draft)| {
-                Event::RunEnded {
+                JobEvent::RunEnded {
                     run: ci_run(),
                     conclusion: word.into(),
                     pull: pull.clone().filter(|_| opened).zip(Some(draft)),
                 }
             }
         ),
-        Just(Event::RunMissing),
-        Just(Event::MachineGone),
-        Just(Event::TimePassed),
-        Just(Event::Destroyed { by: "op".into() }),
-        Just(Event::IssueClosed),
+        Just(JobEvent::RunMissing),
+        Just(JobEvent::MachineDestroyed),
+        Just(JobEvent::Tick),
+        Just(JobEvent::Cancelled { by: "op".into() }),
+        Just(JobEvent::IssueClosed),
     ]
 }
 
-fn any_draft() -> impl Strategy<Value = Draft> {
-    prop_oneof![Just(Draft::Draft), Just(Draft::Ready)]
+fn any_draft() -> impl Strategy<Value = DraftState> {
+    prop_oneof![Just(DraftState::Draft), Just(DraftState::Ready)]
 }
 
 fn rank(state: &JobState) -> u8 {
     match state {
-        JobState::Unknown => 0,
+        JobState::Reserved => 0,
         JobState::Dispatched => 1,
         JobState::Running => 2,
         _ => 3,
@@ -894,27 +907,27 @@ proptest! {
     #[test]
     fn one_step_keeps_the_rules(job in any_job(), event in any_event(), seconds in 0u64..10_000) {
         let now = NOW + Duration::from_secs(seconds);
-        let Ok(next) = advance(&job, event.clone(), now) else { return Ok(()) };
+        let Ok(next) = apply_event(&job, event.clone(), now) else { return Ok(()) };
         prop_assert!(rank(&next.job.state) >= rank(&job.state), "a job never goes back");
-        if event == Event::MachineGone {
+        if event == JobEvent::MachineDestroyed {
             prop_assert_eq!(&next.job.state, &job.state, "it says nothing about the run");
-            prop_assert!(next.owed.effects.len() <= 1);
+            prop_assert!(next.planned.effects.len() <= 1);
             return Ok(());
         }
         if !job.is_active() {
             prop_assert_eq!(&next.job.state, &job.state, "a terminal state never changes");
-            let only_its_end = next.owed.effects.iter().all(|effect| matches!(effect, Effect::EndRun { .. } | Effect::DestroyMachine { .. }));
+            let only_its_end = next.planned.effects.iter().all(|effect| matches!(effect, Effect::StopRun { .. } | Effect::DestroyMachine { .. }));
             prop_assert!(only_its_end);
         }
         prop_assert_eq!(next.job.finished_at.is_some(), job.finished_at.is_some() || (job.is_active() && !next.job.is_active()));
-        prop_assert!(markers(&next.owed).len() <= 1);
+        prop_assert!(markers(&next.planned).len() <= 1);
         if job.kind.phase().is_none() || job.shadow {
-            prop_assert!(markers(&next.owed).is_empty());
-            prop_assert_eq!(next.owed.dedup, Dedup::Keep);
+            prop_assert!(markers(&next.planned).is_empty());
+            prop_assert_eq!(next.planned.dedup, DedupUpdate::Keep);
         }
         let failed = matches!(next.job.state, JobState::Failed { .. } | JobState::TimedOut { .. });
         if job.is_active() && failed && job.kind.phase().is_some() && !job.shadow {
-            prop_assert_eq!(next.owed.dedup, Dedup::Clear, "a failed run frees its issue");
+            prop_assert_eq!(next.planned.dedup, DedupUpdate::Clear, "a failed run frees its issue");
         }
     }
 
@@ -926,7 +939,7 @@ proptest! {
         let mut ends = u32::from(!job.is_active());
         for (event, seconds) in events {
             now = now + Duration::from_secs(seconds);
-            if let Ok(next) = advance(&job, event, now) {
+            if let Ok(next) = apply_event(&job, event, now) {
                 ends += u32::from(job.is_active() && !next.job.is_active());
                 job = next.job;
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use domain::ids::IssueId;
 use domain::machine::HostKind;
-use domain::reaping::Rule;
+use domain::reaper::ReaperRule;
 use domain::time::Timestamp;
-use store::meter::{Counter, Gauge, Histogram, Unit};
+use store::metrics::{Counter, Gauge, Histogram, MetricUnit};
 
 const SECOND: u64 = 1_000_000;
 
@@ -67,17 +67,17 @@ pub const STATUSES: [u16; 20] = [
 ];
 
 /// The requests of one route.
-pub struct RouteMeter {
+pub struct RouteMetrics {
     statuses: [Counter; STATUSES.len()],
     /// Until the head of the answer.
-    pub time: Histogram,
+    pub latency: Histogram,
 }
 
-impl RouteMeter {
+impl RouteMetrics {
     fn new() -> Self {
         Self {
             statuses: Default::default(),
-            time: Histogram::new(Unit::Time, REQUESTS),
+            latency: Histogram::new(MetricUnit::Time, REQUESTS),
         }
     }
 
@@ -90,13 +90,13 @@ impl RouteMeter {
 pub struct Metrics {
     /// From when a flagged issue was first seen to when its run was taken by its runner.
     pub trigger_to_dispatch: Histogram,
-    pub polls: Histogram,
+    pub poll_duration: Histogram,
     /// When the process began.
-    pub began_at: Timestamp,
-    requests: Box<[RouteMeter]>,
+    pub started_at: Timestamp,
+    requests: Box<[RouteMetrics]>,
     waiting: Mutex<HashMap<IssueId, Timestamp>>,
     hosts: [HostMeter; 2],
-    destroyed: [Counter; Rule::ALL.len()],
+    destroyed: [Counter; ReaperRule::ALL.len()],
 }
 
 /// What the last sweep saw at a host.
@@ -109,19 +109,19 @@ struct HostMeter {
 
 /// The machines of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machines {
+pub struct HostMachineStats {
     pub count: u64,
     /// None without any.
     pub oldest_created_at: Option<Timestamp>,
 }
 
 impl Metrics {
-    pub fn new(began_at: Timestamp) -> Self {
+    pub fn new(started_at: Timestamp) -> Self {
         Self {
-            trigger_to_dispatch: Histogram::new(Unit::Time, WAITS),
-            polls: Histogram::new(Unit::Time, POLLS),
-            began_at,
-            requests: (0..MAX_ROUTES).map(|_| RouteMeter::new()).collect(),
+            trigger_to_dispatch: Histogram::new(MetricUnit::Time, WAITS),
+            poll_duration: Histogram::new(MetricUnit::Time, POLLS),
+            started_at,
+            requests: (0..MAX_ROUTES).map(|_| RouteMetrics::new()).collect(),
             waiting: Mutex::default(),
             hosts: Default::default(),
             destroyed: Default::default(),
@@ -130,7 +130,7 @@ impl Metrics {
 
     /// The poll has seen these issues wait for a run, or get one. Of those that it did not see,
     /// `others` says which may still be there.
-    pub fn seen_waiting<'i>(
+    pub fn observe_waiting<'i>(
         &self,
         issues: impl Iterator<Item = &'i IssueId>,
         others: impl Fn(&IssueId) -> bool,
@@ -147,14 +147,14 @@ impl Metrics {
     }
 
     /// A run of an issue was taken by its runner.
-    pub fn dispatched(&self, issue: &IssueId, now: Timestamp) {
+    pub fn observe_dispatch(&self, issue: &IssueId, now: Timestamp) {
         if let Some(since) = self.lock().remove(issue) {
             self.trigger_to_dispatch.observe_time(now.since(since));
         }
     }
 
     /// A sweep has seen these machines at a host, by when they were made.
-    pub fn swept(&self, host: HostKind, made: impl Iterator<Item = Timestamp>) {
+    pub fn set_host_machines(&self, host: HostKind, made: impl Iterator<Item = Timestamp>) {
         let (mut count, mut oldest) = (0, None::<Timestamp>);
         for at in made {
             count += 1;
@@ -166,36 +166,36 @@ impl Metrics {
         meter.oldest_created_at.set(oldest);
     }
 
-    pub fn machines(&self, host: HostKind) -> Machines {
+    pub fn host_machines(&self, host: HostKind) -> HostMachineStats {
         let meter = &self.hosts[host as usize];
         let oldest = Some(meter.oldest_created_at.get()).filter(|at| *at > 0);
-        Machines {
+        HostMachineStats {
             count: meter.machines.get(),
             oldest_created_at: oldest.map(Timestamp::from_millis),
         }
     }
 
     /// A request of a route was answered. The routes are numbered by who serves them.
-    pub fn request(&self, route: usize, status: u16, took: Duration) {
+    pub fn observe_request(&self, route: usize, status: u16, took: Duration) {
         let Some(meter) = self.requests.get(route) else {
             return;
         };
         let known = STATUSES.iter().position(|one| *one == status);
         meter.statuses[known.unwrap_or(STATUSES.len() - 1)].add(1);
-        meter.time.observe_time(took);
+        meter.latency.observe_time(took);
     }
 
     /// The requests of each route, by number.
-    pub fn requests(&self) -> &[RouteMeter] {
+    pub fn routes(&self) -> &[RouteMetrics] {
         &self.requests
     }
 
     /// The reaper owes a machine its end.
-    pub fn destroyed(&self, rule: Rule) {
+    pub fn count_destroyed(&self, rule: ReaperRule) {
         self.destroyed[rule as usize].add(1);
     }
 
-    pub fn destroyed_by(&self, rule: Rule) -> u64 {
+    pub fn destroyed_by(&self, rule: ReaperRule) -> u64 {
         self.destroyed[rule as usize].get()
     }
 
@@ -214,15 +214,15 @@ mod tests {
     fn an_issue_waits_from_when_it_was_first_seen() {
         let metrics = Metrics::new(NOW);
         let (one, two) = (IssueId::from("1"), IssueId::from("2"));
-        metrics.seen_waiting([&one, &two].into_iter(), |_| false, NOW);
+        metrics.observe_waiting([&one, &two].into_iter(), |_| false, NOW);
         let later = NOW + Duration::from_secs(60);
         // The second is gone, and begins anew when it is back.
-        metrics.seen_waiting([&one].into_iter(), |_| false, later);
-        metrics.seen_waiting([&one, &two].into_iter(), |_| false, later);
+        metrics.observe_waiting([&one].into_iter(), |_| false, later);
+        metrics.observe_waiting([&one, &two].into_iter(), |_| false, later);
         for issue in [&one, &two, &two] {
-            metrics.dispatched(issue, later + Duration::from_secs(2));
+            metrics.observe_dispatch(issue, later + Duration::from_secs(2));
         }
-        let seen = metrics.trigger_to_dispatch.look();
+        let seen = metrics.trigger_to_dispatch.snapshot();
         assert_eq!((seen.count, seen.sum), (2, 64.0));
     }
 
@@ -230,10 +230,10 @@ mod tests {
     fn an_issue_of_a_silent_system_goes_on_waiting() {
         let metrics = Metrics::new(NOW);
         let one = IssueId::from("1");
-        metrics.seen_waiting([&one].into_iter(), |_| false, NOW);
+        metrics.observe_waiting([&one].into_iter(), |_| false, NOW);
         let later = NOW + Duration::from_secs(9);
-        metrics.seen_waiting([].into_iter(), |_| true, later);
-        metrics.dispatched(&one, later);
-        assert_eq!(metrics.trigger_to_dispatch.look().sum, 9.0);
+        metrics.observe_waiting([].into_iter(), |_| true, later);
+        metrics.observe_dispatch(&one, later);
+        assert_eq!(metrics.trigger_to_dispatch.snapshot().sum, 9.0);
     }
 }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use domain::crypto::sealing::{SealError, SealingKey};
 use domain::ids::TeamKey;
-use domain::keys::sealing::{SealError, SealingKey};
 use domain::secret::Secret;
-use domain::secrets::{Scope, SecretName, variable_of};
+use domain::session_secrets::{SecretName, SecretScope, variable_from_stored_name};
 use domain::time::Timestamp;
-use store::secrets::{self, Row, SealedSecret};
-use store::{Rows, Store, StoreError};
+use store::secrets::{self, SealedSecret, SealedSecretRow};
+use store::{ReadableTx, Store, StoreError};
 
 /// Why the vault cannot be used. None of these quotes a value.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ impl Vault {
     pub fn open(configured: Option<&Secret>, store: &Store) -> Result<Self, VaultError> {
         let text = match configured {
             Some(text) => text.clone(),
-            None => store.vault_key(SealingKey::fresh().map_err(VaultError::Key)?)?,
+            None => store.vault_key(SealingKey::generate().map_err(VaultError::Key)?)?,
         };
         let key = SealingKey::parse(&text).map_err(VaultError::Key)?;
         let vault = Self { key };
@@ -49,7 +49,7 @@ impl Vault {
     }
 
     /// Whether a key opens every one of these secrets.
-    pub fn opens(key: &Secret, rows: &[Row]) -> bool {
+    pub fn can_open(key: &Secret, rows: &[SealedSecretRow]) -> bool {
         let Ok(key) = SealingKey::parse(key) else {
             return false;
         };
@@ -67,7 +67,7 @@ impl Vault {
         value: &Secret,
         now: Timestamp,
     ) -> Result<SealedSecret, SealError> {
-        let bound = bound_to(&name.scope().owner(), &name.stored());
+        let bound = bound_to(&name.scope().owner(), &name.stored_name());
         Ok(SealedSecret {
             sealed: self.key.seal(&bound, value)?,
             updated_at: now,
@@ -79,15 +79,15 @@ impl Vault {
     ///
     /// # Errors
     /// When the store cannot be read or a row was altered.
-    pub fn of_session(
+    pub fn session_secrets(
         &self,
-        tx: &impl Rows,
+        tx: &impl ReadableTx,
         team: &TeamKey,
     ) -> Result<BTreeMap<String, Secret>, VaultError> {
         let mut environment = BTreeMap::new();
-        for scope in [Scope::Global, Scope::Team(team.clone())] {
+        for scope in [SecretScope::Global, SecretScope::Team(team.clone())] {
             for row in secrets::of_scope(tx, &scope)? {
-                if let Some(variable) = variable_of(&scope, &row.stored) {
+                if let Some(variable) = variable_from_stored_name(&scope, &row.stored_name) {
                     environment.insert(variable.to_owned(), self.value(&row)?);
                 }
             }
@@ -95,10 +95,10 @@ impl Vault {
         Ok(environment)
     }
 
-    fn value(&self, row: &Row) -> Result<Secret, VaultError> {
-        let bound = bound_to(&row.owner, &row.stored);
+    fn value(&self, row: &SealedSecretRow) -> Result<Secret, VaultError> {
+        let bound = bound_to(&row.owner, &row.stored_name);
         let opened = self.key.open(&bound, &row.secret.sealed);
-        opened.map_err(|why| VaultError::Locked(row.stored.clone(), why))
+        opened.map_err(|why| VaultError::Locked(row.stored_name.clone(), why))
     }
 }
 
@@ -111,7 +111,7 @@ fn bound_to(owner: &str, stored: &str) -> String {
 mod tests {
     use super::*;
 
-    async fn put(vault: &Vault, store: &Store, scope: Scope, name: &str, value: &str) {
+    async fn put(vault: &Vault, store: &Store, scope: SecretScope, name: &str, value: &str) {
         let name = SecretName::parse(scope, name).unwrap();
         let sealed = vault.seal(&name, &Secret::new(value), Timestamp::EPOCH);
         let sealed = sealed.unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn session(vault: &Vault, store: &Store, team: &str) -> Vec<String> {
-        let opened = store.read(|tx| Ok(vault.of_session(tx, &team.into())));
+        let opened = store.read(|tx| Ok(vault.session_secrets(tx, &team.into())));
         let opened = opened.unwrap().unwrap();
         let show = |(name, value): (&String, &Secret)| format!("{name}={}", value.expose());
         opened.iter().map(show).collect()
@@ -130,9 +130,9 @@ mod tests {
     async fn a_session_gets_its_own_teams_secrets_and_the_global_ones() {
         let store = Store::in_memory().unwrap();
         let vault = Vault::open(None, &store).unwrap();
-        let team = |key: &str| Scope::Team(key.into());
-        put(&vault, &store, Scope::Global, "TOKEN", "global").await;
-        put(&vault, &store, Scope::Global, "SHARED", "all").await;
+        let team = |key: &str| SecretScope::Team(key.into());
+        put(&vault, &store, SecretScope::Global, "TOKEN", "global").await;
+        put(&vault, &store, SecretScope::Global, "SHARED", "all").await;
         put(&vault, &store, team("ENG"), "TOKEN", "eng").await;
         put(&vault, &store, team("ENG2"), "TOKEN", "eng2").await;
         put(&vault, &store, team("ENG_X"), "TOKEN", "eng-x").await;
@@ -165,11 +165,11 @@ mod tests {
     #[tokio::test]
     async fn a_key_that_does_not_open_the_vault_is_an_error_at_once() {
         let store = Store::in_memory().unwrap();
-        let right = SealingKey::fresh().unwrap();
+        let right = SealingKey::generate().unwrap();
         let vault = Vault::open(Some(&right), &store).unwrap();
-        put(&vault, &store, Scope::Global, "TOKEN", "value").await;
+        put(&vault, &store, SecretScope::Global, "TOKEN", "value").await;
         assert!(Vault::open(Some(&right), &store).is_ok());
-        let wrong = SealingKey::fresh().unwrap();
+        let wrong = SealingKey::generate().unwrap();
         let told = Vault::open(Some(&wrong), &store).err().unwrap().to_string();
         assert!(told.contains("TOKEN cannot be opened"), "{told}");
     }

@@ -9,7 +9,7 @@ pub(super) fn is_http(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-pub(super) fn is_encrypted(address: &str) -> bool {
+pub(super) fn is_https(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| url.scheme() == "https")
 }
 

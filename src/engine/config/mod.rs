@@ -5,18 +5,18 @@
 //! missing and optional switches its feature off.
 
 mod address;
-mod check;
+mod effective;
 mod env_file;
-mod hosts;
 mod notices;
-mod observing;
+mod observability;
 mod options;
-mod outbound;
-mod sessions;
-mod shown;
+mod proxy;
+mod runner;
+mod session_hosts;
 mod sources;
 mod supervisor;
 mod ticketing;
+mod validator;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -28,18 +28,18 @@ use domain::secret::Secret;
 use vendors::chat::ChatKind;
 
 pub use address::is_loopback;
-use check::Check;
 pub use env_file::EnvFile;
-pub use hosts::{Containers, Engine, VmSessions};
 pub use notices::Notices;
-pub use observing::Metrics;
+pub use observability::MetricsConfig;
 pub use options::Options;
-pub use outbound::{Outbound, ProxyAddress};
+pub use proxy::{ProxyAddress, ProxyConfig};
+pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
 pub use sources::allows_colours;
 pub use supervisor::Supervisor;
 use ticketing::TicketingSecrets;
-pub use ticketing::{Jira, JiraCredentials, Linear, LinearCredentials};
+pub use ticketing::{JiraAuthConfig, JiraConfig, LinearAuthConfig, LinearConfig};
+use validator::Validator;
 
 /// Shortest secret that run tokens may be signed with, in bytes.
 const MIN_TOKEN_SECRET: usize = 32;
@@ -74,15 +74,15 @@ pub struct Config {
     pub jira_webhook_secret: Option<Secret>,
     /// None switches the gap-fill trigger off.
     pub gap_fill_trigger_secret: Option<Secret>,
-    pub linear: Option<Linear>,
-    pub jira: Option<Jira>,
-    pub github: Option<GitHub>,
+    pub linear: Option<LinearConfig>,
+    pub jira: Option<JiraConfig>,
+    pub github: Option<GitHubConfig>,
     pub session_image: Option<String>,
-    pub vm_sessions: VmSessions,
-    pub containers: Containers,
+    pub vm_sessions: VmSessionsConfig,
+    pub containers: ContainersConfig,
     /// Model credentials of sessions, by the variable that agents expect them in.
     pub model_keys: Vec<(&'static str, Secret)>,
-    pub notify: Option<Notify>,
+    pub chat: Option<ChatConfig>,
     /// None means that an entry never ages out.
     pub dedup_window: Option<Duration>,
     /// None means that nothing is ever parked.
@@ -93,13 +93,13 @@ pub struct Config {
     pub runner_mode: Option<RunnerMode>,
     /// What images that repositories name may begin with; none means those of their owner.
     pub image_prefixes: Vec<String>,
-    pub reaper: Reaper,
+    pub reaper: ReaperConfig,
     pub trusted_proxies: Vec<IpAddr>,
     /// The way to the vendors.
-    pub outbound: Outbound,
+    pub proxy: ProxyConfig,
     /// The service manager that started us.
     pub supervisor: Option<Supervisor>,
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     pub log_format: LogFormat,
     pub log_level: String,
     /// For how many days log files are kept; 0 writes none.
@@ -112,26 +112,26 @@ pub struct Config {
 }
 
 #[derive(Debug, Clone)]
-pub struct GitHub {
-    pub credentials: GitHubCredentials,
+pub struct GitHubConfig {
+    pub credentials: GitHubAuthConfig,
     pub api_url: String,
 }
 
 #[derive(Debug, Clone)]
-pub enum GitHubCredentials {
+pub enum GitHubAuthConfig {
     Token(Secret),
     App { id: String, private_key: Secret },
 }
 
 #[derive(Debug, Clone)]
-pub struct Notify {
+pub struct ChatConfig {
     pub url: Secret,
     pub kind: ChatKind,
 }
 
 /// How the reaper behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reaper {
+pub struct ReaperConfig {
     /// Record what would be destroyed, and destroy nothing.
     pub dry_run: bool,
     /// How many destructions in one sweep the chat is told of; None means that it never is.
@@ -161,7 +161,7 @@ impl std::error::Error for ConfigError {}
 
 impl ConfigError {
     /// A single problem that was found after the values had been checked.
-    pub fn of(problem: impl Into<String>) -> Self {
+    pub fn single(problem: impl Into<String>) -> Self {
         Self(vec![problem.into()])
     }
 
@@ -174,16 +174,19 @@ impl ConfigError {
 impl Config {
     /// Checks what was given, with secrets from files and credentials filled in.
     pub fn from_options(options: Options) -> Result<Self, ConfigError> {
-        Self::whole(Self::build(options, &mut Sources::of_process()))
+        Self::whole(Self::build(options, &mut Sources::from_process()))
     }
 
     /// As much of the configuration as can be used, and what is wrong with the rest, which is left
     /// out. With a file, its variables are those of the service; a variable that it does not name is
     /// looked up in this process's own environment.
-    pub fn usable(options: Options, file: Option<&EnvFile>) -> (Self, Result<(), ConfigError>) {
+    pub fn from_options_lenient(
+        options: Options,
+        file: Option<&EnvFile>,
+    ) -> (Self, Result<(), ConfigError>) {
         let mut sources = match file {
-            Some(file) => Sources::of_file(file.clone()),
-            None => Sources::of_process(),
+            Some(file) => Sources::from_env_file(file.clone()),
+            None => Sources::from_process(),
         };
         let (mut config, wrong) = Self::build(options, &mut sources);
         let is_wrong = |name: &str| wrong.iter().any(|problem| problem.starts_with(name));
@@ -191,7 +194,7 @@ impl Config {
         config.linear = config.linear.filter(|_| keep("LINEAR_"));
         config.jira = config.jira.filter(|_| keep("JIRA_"));
         config.github = config.github.filter(|_| keep("GITHUB_"));
-        config.notify = config.notify.filter(|_| keep("NOTIFY_"));
+        config.chat = config.chat.filter(|_| keep("NOTIFY_"));
         config.secrets_key = config.secrets_key.filter(|_| keep("SECRETS_KEY"));
         let callback = config.callback_base_url;
         config.callback_base_url = callback.filter(|_| keep("RUNNER_CALLBACK_BASE_URL"));
@@ -232,7 +235,10 @@ impl Config {
         );
         let ticketing = TicketingSecrets {
             linear_key: secret("LINEAR_API_KEY", given.linear_api_key.clone()),
-            linear_client: secret("LINEAR_CLIENT_SECRET", given.linear_client_secret.clone()),
+            linear_client_secret: secret(
+                "LINEAR_CLIENT_SECRET",
+                given.linear_client_secret.clone(),
+            ),
             jira_token: secret("JIRA_API_TOKEN", given.jira_api_token.clone()),
         };
         let app_key = secret(
@@ -258,7 +264,7 @@ impl Config {
         let https_proxy = secret("HTTPS_PROXY", given.https_proxy.clone());
         let http_proxy = secret("HTTP_PROXY", given.http_proxy.clone());
 
-        let mut check = Check::new(wrong, &given.allow_plain_http);
+        let mut check = Validator::new(wrong, &given.allow_plain_http);
         let (linear, jira) = (
             check.linear(&given, &ticketing),
             check.jira(&given, &ticketing),
@@ -282,7 +288,7 @@ impl Config {
             ),
         ] {
             let is_long = |secret: &Secret| secret.expose().len() >= least;
-            check.that(secret.as_ref().is_none_or(is_long), || {
+            check.require(secret.as_ref().is_none_or(is_long), || {
                 format!("{name} must be at least {least} bytes long")
             });
         }
@@ -303,7 +309,7 @@ impl Config {
             admin_access_code,
             poll_interval,
             callback_base_url: check
-                .url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
+                .optional_url("RUNNER_CALLBACK_BASE_URL", given.runner_callback_base_url),
             runner_token_secret,
             scm_webhook_secret,
             linear_webhook_secret,
@@ -326,7 +332,7 @@ impl Config {
             ),
             containers: check.containers(given.docker_host, given.local_runner_image),
             model_keys,
-            notify: check.notify(notify_url, &given.notify_type),
+            chat: check.chat(notify_url, &given.notify_type),
             dedup_window: (dedup_hours > 0)
                 .then(|| Duration::from_secs(u64::from(dedup_hours) * 3600)),
             breaker_threshold: Some(threshold).filter(|threshold| *threshold > 0),
@@ -334,8 +340,9 @@ impl Config {
             runner_mode: check.runner_mode(given.runner_mode.as_deref()),
             image_prefixes: check.image_prefixes(given.runner_image_prefixes.as_deref()),
             reaper: check.reaper(&given.reaper_dry_run, &given.reaper_alert_threshold),
-            trusted_proxies: check.proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
-            outbound: check.outbound(sources, (https_proxy, http_proxy, given.no_proxy)),
+            trusted_proxies: check
+                .trusted_proxies(given.trusted_proxies.as_deref().unwrap_or_default()),
+            proxy: check.proxy(sources, (https_proxy, http_proxy, given.no_proxy)),
             supervisor: supervisor::supervisor(sources, std::process::id()),
             metrics: check.metrics(&given.metrics, metrics_token),
             log_format: check.log_format(&given.log_format),
@@ -352,9 +359,9 @@ impl Config {
         let notices = Notices {
             unknown_names: notices::unknown_names(sources),
             secret_files: std::mem::take(&mut sources.secret_files),
-            plain_http: check.plain_http,
+            plain_http_variables: check.plain_http_variables,
         };
-        (Self { notices, ..config }, check.wrong)
+        (Self { notices, ..config }, check.problems)
     }
 
     /// Whether runs can report to us at all.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Options;
-use super::sources::{Names, OF_A_FOLDER, Sources};
-use domain::nearest::{nearest, nearest_within};
+use super::sources::{CREDENTIAL_PREFIX, Sources, VariableNames};
+use domain::edit_distance::{closest_name, closest_name_within};
 
 /// What the configuration has that an operator should know.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +16,7 @@ pub struct Notices {
     /// Files that secrets were read from.
     pub secret_files: Vec<PathBuf>,
     /// Variables whose address is plain HTTP beyond this machine.
-    pub plain_http: Vec<&'static str>,
+    pub plain_http_variables: Vec<&'static str>,
 }
 
 /// Most credentials that are looked at.
@@ -103,21 +103,21 @@ pub(super) fn secret_names() -> Vec<String> {
 /// A sentence for each name that looks like a setting and is none.
 pub(super) fn unknown_names(sources: &Sources) -> Vec<String> {
     let known = Known::new();
-    let mut found: Vec<String> = match &sources.names {
-        Names::Ours(names) => names
+    let mut found: Vec<String> = match &sources.variable_names {
+        VariableNames::Dedicated(names) => names
             .iter()
             .filter(|name| !known.has(name) && !is_for_others(name))
-            .map(|name| unknown_variable(name, nearest(name, known.variables())))
+            .map(|name| unknown_variable(name, closest_name(name, known.variables())))
             .collect(),
-        Names::Shared(names) => names
+        VariableNames::Shared(names) => names
             .iter()
             .filter(|name| !known.has(name) && !is_for_others(name))
             .filter_map(|name| {
                 let is_ours = OUR_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
                 let meant = match is_ours {
-                    true => nearest(name, known.variables()),
+                    true => closest_name(name, known.variables()),
                     // Other programs have names that are alike by chance.
-                    false => nearest_within(name, (name.len() / 6).min(2), known.variables()),
+                    false => closest_name_within(name, (name.len() / 6).min(2), known.variables()),
                 };
                 (is_ours || meant.is_some()).then(|| unknown_variable(name, meant))
             })
@@ -148,7 +148,7 @@ fn unknown_variable(name: &str, meant: Option<&str>) -> String {
 
 /// Names of the credentials that there are.
 fn credentials(sources: &Sources) -> impl Iterator<Item = String> {
-    let folder = sources.credentials();
+    let folder = sources.credentials_dir();
     let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
     let entries = entries.into_iter().flatten().take(MAX_CREDENTIALS);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -156,7 +156,7 @@ fn credentials(sources: &Sources) -> impl Iterator<Item = String> {
 }
 
 fn unknown_credential(known: &Known, file: &str) -> Option<String> {
-    let name = file.strip_prefix(OF_A_FOLDER).unwrap_or(file);
+    let name = file.strip_prefix(CREDENTIAL_PREFIX).unwrap_or(file);
     let secrets = || known.secrets.iter().map(String::as_str);
     if secrets().any(|secret| secret == name) {
         return None;
@@ -165,7 +165,7 @@ fn unknown_credential(known: &Known, file: &str) -> Option<String> {
     Some(if known.has(name) {
         format!("The credential {shown} is not read: it is no secret. Set the variable {name}.")
     } else {
-        match nearest(name, secrets()) {
+        match closest_name(name, secrets()) {
             Some(meant) => {
                 format!("The credential {shown} is not read. Rename the file if you mean {meant}.")
             }
@@ -178,7 +178,7 @@ fn unknown_credential(known: &Known, file: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn found(names: Names) -> Vec<String> {
+    fn found(names: VariableNames) -> Vec<String> {
         unknown_names(&Sources::new(Box::new(|_| None), names))
     }
 
@@ -205,7 +205,7 @@ mod tests {
             "SECRET_KEY_BASE",
             "DATA",
         ];
-        assert_eq!(found(Names::Shared(words(&others))), [""; 0]);
+        assert_eq!(found(VariableNames::Shared(words(&others))), [""; 0]);
         let ours = [
             "LINEAR_APIKEY",
             "JIRA_HOST",
@@ -214,7 +214,7 @@ mod tests {
             "GITHUB_TOKEN_FILE",
         ];
         assert_eq!(
-            found(Names::Shared(words(&ours))),
+            found(VariableNames::Shared(words(&ours))),
             [
                 "The variable GITHUB_TOKN is not a setting. Did you mean GITHUB_TOKEN?",
                 "The variable JIRA_HOST is not a setting; agent-implement serve --help lists them all.",
@@ -227,7 +227,7 @@ mod tests {
     fn every_name_in_a_file_of_our_own_is_looked_at() {
         let names = ["TZ", "LC_ALL", "WEBHOOK", "PORT", "LOG_LEVL", "PORT_FILE"];
         assert_eq!(
-            found(Names::Ours(words(&names))),
+            found(VariableNames::Dedicated(words(&names))),
             [
                 "The variable LOG_LEVL is not a setting. Did you mean LOG_LEVEL?",
                 "The variable PORT_FILE is not a setting; agent-implement serve --help lists them all.",
@@ -252,7 +252,7 @@ mod tests {
         }
         let folder = dir.path().display().to_string();
         let variable = move |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| folder.clone());
-        let sources = Sources::new(Box::new(variable), Names::Shared(Vec::new()));
+        let sources = Sources::new(Box::new(variable), VariableNames::Shared(Vec::new()));
         assert_eq!(
             unknown_names(&sources),
             [

@@ -7,7 +7,7 @@ use domain::secret::Secret;
 use super::EnvFile;
 
 /// What systemd puts before the names of credentials that our unit takes from a folder.
-pub(super) const OF_A_FOLDER: &str = "agent-implement_";
+pub(super) const CREDENTIAL_PREFIX: &str = "agent-implement_";
 
 /// Whether the environment allows colours on a terminal.
 pub fn allows_colours() -> bool {
@@ -19,33 +19,33 @@ pub(super) type Lookup = Box<dyn Fn(&str) -> Option<String>>;
 
 /// Where secrets may come from besides their variable.
 pub(super) struct Sources {
-    pub(super) variable: Lookup,
+    pub(super) lookup: Lookup,
     /// The names of variables that are set: all of a file of our own, else those of the process.
-    pub(super) names: Names,
+    pub(super) variable_names: VariableNames,
     /// Files that secrets were read from.
     pub(super) secret_files: Vec<PathBuf>,
 }
 
 /// Names of variables, by whom they are for.
-pub(super) enum Names {
+pub(super) enum VariableNames {
     /// Of a file that is for this service alone.
-    Ours(Vec<String>),
+    Dedicated(Vec<String>),
     /// Of an environment that other programs read as well.
     Shared(Vec<String>),
 }
 
 impl Sources {
-    pub(super) fn of_process() -> Self {
+    pub(super) fn from_process() -> Self {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self::new(Box::new(variable), Names::Shared(names.collect()))
+        Self::new(Box::new(variable), VariableNames::Shared(names.collect()))
     }
 
-    pub(super) fn of_file(file: EnvFile) -> Self {
+    pub(super) fn from_env_file(file: EnvFile) -> Self {
         let Self {
-            variable: process, ..
-        } = Self::of_process();
-        let names = Names::Ours(file.names().map(str::to_owned).collect());
+            lookup: process, ..
+        } = Self::from_process();
+        let names = VariableNames::Dedicated(file.names().map(str::to_owned).collect());
         let variable = move |name: &str| match file.get(name) {
             Some(value) => Some(value.to_owned()).filter(|value| !value.is_empty()),
             None => process(name),
@@ -53,17 +53,17 @@ impl Sources {
         Self::new(Box::new(variable), names)
     }
 
-    pub(super) fn new(variable: Lookup, names: Names) -> Self {
+    pub(super) fn new(lookup: Lookup, variable_names: VariableNames) -> Self {
         Self {
-            variable,
-            names,
+            lookup,
+            variable_names,
             secret_files: Vec::new(),
         }
     }
 
     /// The folder of systemd's credentials.
-    pub(super) fn credentials(&self) -> Option<PathBuf> {
-        (self.variable)("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+    pub(super) fn credentials_dir(&self) -> Option<PathBuf> {
+        (self.lookup)("CREDENTIALS_DIRECTORY").map(PathBuf::from)
     }
 
     /// The secret called `name`: given, or in the file that `NAME_FILE` names, or a credential of
@@ -74,9 +74,9 @@ impl Sources {
         given: Option<String>,
     ) -> Result<Option<Secret>, String> {
         let given = given.filter(|value| !value.is_empty());
-        let file = (self.variable)(&format!("{name}_FILE"));
-        let credential = self.credentials().and_then(|dir| {
-            let names = [name.to_owned(), format!("{OF_A_FOLDER}{name}")];
+        let file = (self.lookup)(&format!("{name}_FILE"));
+        let credential = self.credentials_dir().and_then(|dir| {
+            let names = [name.to_owned(), format!("{CREDENTIAL_PREFIX}{name}")];
             let mut paths = names.map(|name| dir.join(name)).into_iter();
             paths.find(|path| path.exists())
         });

@@ -17,7 +17,7 @@ pub struct Supervisor {
 /// The service manager, if one started us. What it says in a form that we do not know is as if it
 /// had not been said: a service must not fail for want of a listener.
 pub(super) fn supervisor(sources: &Sources, own_pid: u32) -> Option<Supervisor> {
-    let variable = |name| (sources.variable)(name);
+    let variable = |name| (sources.lookup)(name);
     let socket = variable("NOTIFY_SOCKET").filter(|name| name.starts_with(['/', '@']))?;
     // A process that merely inherited the variables is not the one that is watched.
     let is_ours = variable("WATCHDOG_PID")
@@ -33,7 +33,7 @@ pub(super) fn supervisor(sources: &Sources, own_pid: u32) -> Option<Supervisor> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::sources::Names;
+    use crate::config::sources::VariableNames;
 
     fn told(variables: &[(&'static str, &'static str)]) -> Option<Supervisor> {
         let variables = variables.to_vec();
@@ -41,7 +41,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let sources = Sources::new(Box::new(variable), Names::Shared(Vec::new()));
+        let sources = Sources::new(Box::new(variable), VariableNames::Shared(Vec::new()));
         supervisor(&sources, 42)
     }
 

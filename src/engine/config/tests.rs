@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::sources::Names;
+use super::sources::VariableNames;
 use super::*;
 use clap::Parser;
 
@@ -22,7 +22,7 @@ fn read(flags: &[&str], files: &[(&str, &str)]) -> Result<Config, ConfigError> {
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.clone())
     };
-    let mut sources = Sources::new(Box::new(find), Names::Shared(Vec::new()));
+    let mut sources = Sources::new(Box::new(find), VariableNames::Shared(Vec::new()));
     Config::whole(Config::build(options, &mut sources))
 }
 
@@ -137,13 +137,22 @@ fn plain_http_beyond_this_machine_must_be_allowed() {
     });
     assert_eq!(told.problems(), expected);
     let allowed = [&far[..], &["--allow-plain-http=true"]].concat();
-    assert_eq!(read(&allowed, &[]).unwrap().notices.plain_http, names);
+    assert_eq!(
+        read(&allowed, &[]).unwrap().notices.plain_http_variables,
+        names
+    );
 
     let near = [
         "--runner-callback-base-url=http://127.0.0.1:8080",
         "--vm-api-url=http://localhost",
     ];
-    assert!(read(&near, &[]).unwrap().notices.plain_http.is_empty());
+    assert!(
+        read(&near, &[])
+            .unwrap()
+            .notices
+            .plain_http_variables
+            .is_empty()
+    );
     let told = read(&["--allow-plain-http=perhaps"], &[]).unwrap_err();
     assert_eq!(
         told.problems(),
@@ -183,7 +192,7 @@ fn what_is_wrong_is_left_out_and_the_rest_can_be_used() {
         "--jira-email=a@b.c",
         "--jira-api-token=t",
     ];
-    let (config, values) = Config::usable(Line::parse_from(line).options, None);
+    let (config, values) = Config::from_options_lenient(Line::parse_from(line).options, None);
     assert_eq!(values.unwrap_err().problems().len(), 3);
     assert!(config.github.is_none() && config.linear.is_none());
     assert!(config.jira.is_some());
@@ -400,7 +409,7 @@ fn a_credential_is_found_by_its_name_or_as_one_of_our_folder() {
     assert_eq!(access_code.as_deref(), Some("by its name"));
     let webhook_secret = found(config.scm_webhook_secret.as_ref());
     assert_eq!(webhook_secret.as_deref(), Some("found in the folder"));
-    let linear = config.linear.as_ref().map(Linear::secret);
+    let linear = config.linear.as_ref().map(LinearConfig::secret);
     assert_eq!(found(linear).as_deref(), Some("given"));
     assert!(config.secrets().contains(&"proxy-word"));
     assert!(config.runner_token_secret.is_none());

@@ -2,22 +2,22 @@
 
 use domain::secret::Secret;
 
-use super::check::Check;
 use super::options::Options;
+use super::validator::Validator;
 
 /// Where bearer tokens are taken, by the id of the cloud.
 const JIRA_GATEWAY: &str = "https://api.atlassian.com/ex/jira";
 
 /// An account at Linear.
 #[derive(Debug, Clone)]
-pub struct Linear {
-    pub credentials: LinearCredentials,
+pub struct LinearConfig {
+    pub credentials: LinearAuthConfig,
     /// Without a trailing slash.
     pub api_url: String,
 }
 
 #[derive(Debug, Clone)]
-pub enum LinearCredentials {
+pub enum LinearAuthConfig {
     /// A personal API key.
     Key(Secret),
     /// An OAuth application that acts as itself.
@@ -26,8 +26,8 @@ pub enum LinearCredentials {
 
 /// An account at Jira Cloud.
 #[derive(Debug, Clone)]
-pub struct Jira {
-    pub credentials: JiraCredentials,
+pub struct JiraConfig {
+    pub credentials: JiraAuthConfig,
     /// Where people read tickets; unset, Jira is asked for it.
     pub site_url: Option<String>,
     /// The address below which `/rest/api/3` stands, without a trailing slash.
@@ -35,7 +35,7 @@ pub struct Jira {
 }
 
 #[derive(Debug, Clone)]
-pub enum JiraCredentials {
+pub enum JiraAuthConfig {
     /// An API token of the person with this address.
     Basic {
         email: String,
@@ -47,17 +47,21 @@ pub enum JiraCredentials {
 /// The secrets of both systems, found but not judged.
 pub(super) struct TicketingSecrets {
     pub linear_key: Option<Secret>,
-    pub linear_client: Option<Secret>,
+    pub linear_client_secret: Option<Secret>,
     pub jira_token: Option<Secret>,
 }
 
-impl Check {
-    pub(super) fn linear(&mut self, given: &Options, secrets: &TicketingSecrets) -> Option<Linear> {
+impl Validator {
+    pub(super) fn linear(
+        &mut self,
+        given: &Options,
+        secrets: &TicketingSecrets,
+    ) -> Option<LinearConfig> {
         let id = filled(&given.linear_client_id);
-        let credentials = match (&secrets.linear_key, id, &secrets.linear_client) {
+        let credentials = match (&secrets.linear_key, id, &secrets.linear_client_secret) {
             (None, None, None) => return None,
-            (Some(key), None, None) => LinearCredentials::Key(key.clone()),
-            (None, Some(id), Some(secret)) => LinearCredentials::Client {
+            (Some(key), None, None) => LinearAuthConfig::Key(key.clone()),
+            (None, Some(id), Some(secret)) => LinearAuthConfig::Client {
                 id,
                 secret: secret.clone(),
             },
@@ -72,16 +76,20 @@ impl Check {
                 return self.refuse("LINEAR_CLIENT_SECRET is set and LINEAR_CLIENT_ID is not");
             }
         };
-        Some(Linear {
+        Some(LinearConfig {
             credentials,
-            api_url: self.base("LINEAR_API_URL", &given.linear_api_url),
+            api_url: self.base_url("LINEAR_API_URL", &given.linear_api_url),
         })
     }
 
-    pub(super) fn jira(&mut self, given: &Options, secrets: &TicketingSecrets) -> Option<Jira> {
+    pub(super) fn jira(
+        &mut self,
+        given: &Options,
+        secrets: &TicketingSecrets,
+    ) -> Option<JiraConfig> {
         let (email, cloud) = (filled(&given.jira_email), filled(&given.jira_cloud_id));
-        let site_url = self.url("JIRA_SITE_URL", given.jira_site_url.clone());
-        let api_url = self.url("JIRA_API_URL", given.jira_api_url.clone());
+        let site_url = self.optional_url("JIRA_SITE_URL", given.jira_site_url.clone());
+        let api_url = self.optional_url("JIRA_API_URL", given.jira_api_url.clone());
         let Some(token) = secrets.jira_token.clone() else {
             if site_url.is_some() || email.is_some() || cloud.is_some() {
                 return self.refuse("Jira is set up without JIRA_API_TOKEN");
@@ -101,21 +109,21 @@ impl Check {
                 );
             }
             (Some(email), None, Some(site)) => (
-                JiraCredentials::Basic { email, token },
+                JiraAuthConfig::Basic { email, token },
                 api_url.unwrap_or_else(|| site.clone()),
             ),
             (None, Some(cloud), _) => {
                 let is_plain = cloud.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-                self.that(is_plain, || {
+                self.require(is_plain, || {
                     format!("JIRA_CLOUD_ID must be letters, digits and '-', not '{cloud}'")
                 });
                 (
-                    JiraCredentials::Bearer(token),
+                    JiraAuthConfig::Bearer(token),
                     api_url.unwrap_or_else(|| format!("{JIRA_GATEWAY}/{cloud}")),
                 )
             }
         };
-        Some(Jira {
+        Some(JiraConfig {
             credentials,
             site_url,
             api_url,
@@ -123,7 +131,7 @@ impl Check {
     }
 
     fn refuse<T>(&mut self, problem: &str) -> Option<T> {
-        self.wrong.push(problem.to_owned());
+        self.problems.push(problem.to_owned());
         None
     }
 }
@@ -133,37 +141,37 @@ fn filled(given: &Option<String>) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-impl Linear {
+impl LinearConfig {
     pub(super) fn secret(&self) -> &Secret {
         match &self.credentials {
-            LinearCredentials::Key(key) => key,
-            LinearCredentials::Client { secret, .. } => secret,
+            LinearAuthConfig::Key(key) => key,
+            LinearAuthConfig::Client { secret, .. } => secret,
         }
     }
 }
 
-impl Jira {
+impl JiraConfig {
     pub(super) fn secret(&self) -> &Secret {
         match &self.credentials {
-            JiraCredentials::Basic { token, .. } | JiraCredentials::Bearer(token) => token,
+            JiraAuthConfig::Basic { token, .. } | JiraAuthConfig::Bearer(token) => token,
         }
     }
 }
 
 /// The values in force of both systems, secrets masked.
 pub(super) fn effective(
-    linear: Option<&Linear>,
-    jira: Option<&Jira>,
+    linear: Option<&LinearConfig>,
+    jira: Option<&JiraConfig>,
 ) -> Vec<(&'static str, String)> {
     let shown = |text: Option<&str>| text.unwrap_or("<unset>").to_owned();
     let masked = |is_set: bool| shown(is_set.then_some("<set>"));
     let client = linear.and_then(|linear| match &linear.credentials {
-        LinearCredentials::Client { id, .. } => Some(id.as_str()),
-        LinearCredentials::Key(_) => None,
+        LinearAuthConfig::Client { id, .. } => Some(id.as_str()),
+        LinearAuthConfig::Key(_) => None,
     });
     let email = jira.and_then(|jira| match &jira.credentials {
-        JiraCredentials::Basic { email, .. } => Some(email.as_str()),
-        JiraCredentials::Bearer(_) => None,
+        JiraAuthConfig::Basic { email, .. } => Some(email.as_str()),
+        JiraAuthConfig::Bearer(_) => None,
     });
     vec![
         (

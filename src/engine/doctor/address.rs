@@ -4,11 +4,11 @@ use reqwest::Url;
 
 use crate::app::App;
 use crate::config::is_loopback;
-use domain::checkup::Finding;
+use domain::check_result::CheckResult;
 use vendors::chat::ChatKind;
 
 /// What is wrong with the address that runs are given, before anybody is asked.
-pub(super) fn callback(app: &App) -> Option<Finding> {
+pub(super) fn check_callback_url(app: &App) -> Option<CheckResult> {
     let base = app.config.callback_base_url.as_ref()?;
     // Where the host of the runs is this machine too, as in a trial, its own address is right.
     let github = app.config.github.as_ref()?;
@@ -19,21 +19,21 @@ pub(super) fn callback(app: &App) -> Option<Finding> {
     if is_loopback(base) {
         let what = format!("{base} leads to the machine that asks, and runs are on others");
         return Some(
-            Finding::error(check, what)
-                .because("No run elsewhere can report: each would be ended by its deadline.")
-                .mend("Set RUNNER_CALLBACK_BASE_URL to the address that the outside reaches this service at."),
+            CheckResult::error(check, what)
+                .with_impact("No run elsewhere can report: each would be ended by its deadline.")
+                .with_remedy("Set RUNNER_CALLBACK_BASE_URL to the address that the outside reaches this service at."),
         );
     }
     (!base.starts_with("https://")).then(|| {
-        Finding::warning(check, format!("{base} is not https"))
-            .because("Runs send their tokens there; anyone on the network path can read and use them.")
-            .mend("Put a reverse proxy with TLS in front and set RUNNER_CALLBACK_BASE_URL to its https address.")
+        CheckResult::warning(check, format!("{base} is not https"))
+            .with_impact("Runs send their tokens there; anyone on the network path can read and use them.")
+            .with_remedy("Put a reverse proxy with TLS in front and set RUNNER_CALLBACK_BASE_URL to its https address.")
     })
 }
 
 /// Whether a chat webhook looks like one of its kind. The address itself is a credential and not shown.
-pub(super) fn chat(app: &App) -> Option<Finding> {
-    let notify = app.config.notify.as_ref()?;
+pub(super) fn check_chat_webhook(app: &App) -> Option<CheckResult> {
+    let notify = app.config.chat.as_ref()?;
     let url = Url::parse(notify.url.expose()).ok()?;
     let host = url.host_str().unwrap_or_default();
     let is_slack = host == "hooks.slack.com";
@@ -44,8 +44,8 @@ pub(super) fn chat(app: &App) -> Option<Finding> {
     ];
     let is_teams = teams.iter().any(|ending| host.ends_with(ending));
     let (wanted, is_other) = match notify.kind {
-        ChatKind::ChannelA => ("channel-a (Slack)", is_teams),
-        ChatKind::ChannelB => ("channel-b (Teams)", is_slack),
+        ChatKind::Slack => ("channel-a (Slack)", is_teams),
+        ChatKind::Teams => ("channel-b (Teams)", is_slack),
     };
     let check = "chat-webhook";
     if is_other {
@@ -53,18 +53,18 @@ pub(super) fn chat(app: &App) -> Option<Finding> {
             "NOTIFY_TYPE is {wanted}, and NOTIFY_WEBHOOK_URL leads to the other kind of chat"
         );
         return Some(
-            Finding::error(check, what)
-                .because("The chat refuses messages in the dress of the other.")
-                .mend("Set NOTIFY_TYPE to channel-a for Slack or channel-b for Teams."),
+            CheckResult::error(check, what)
+                .with_impact("The chat refuses messages in the dress of the other.")
+                .with_remedy("Set NOTIFY_TYPE to channel-a for Slack or channel-b for Teams."),
         );
     }
     let is_known = is_slack || is_teams || is_loopback(notify.url.expose());
     (!is_known).then(|| {
-        Finding::warning(
+        CheckResult::warning(
             check,
             format!("NOTIFY_WEBHOOK_URL leads to {host}, which is no usual address of {wanted}"),
         )
-        .because("Messages may be refused; nothing is posted to find out.")
-        .mend("Compare it with the address that the chat shows for its incoming webhook.")
+        .with_impact("Messages may be refused; nothing is posted to find out.")
+        .with_remedy("Compare it with the address that the chat shows for its incoming webhook.")
     })
 }

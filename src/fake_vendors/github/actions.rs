@@ -2,23 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Inner;
-use super::ci::job;
-use super::ci::workflow::{Input, Workflow, plain};
-use super::model::{Run, Status};
-use super::rest::{Answer, Call, Place, Refusal, not_found, ok, refuse};
-use super::shapes::workflow_id;
+use super::GitHubInner;
+use super::api_json::workflow_id;
+use super::ci::run_attempt;
+use super::ci::workflow::{Workflow, WorkflowInput, plain_text};
+use super::model::{RunRecord, RunStatus};
+use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, rest_error};
 use crate::clock;
-use crate::http::Reply;
-use crate::state::lock;
+use crate::http::HttpResponse;
+use crate::persistence::lock;
 
 /// Inputs of one dispatch, and characters of them all as compact JSON.
 const INPUTS_MAX: usize = 25;
 const INPUT_CHARS_MAX: usize = 65_535;
 
-impl Call<'_> {
+impl ApiCall<'_> {
     /// A workflow's file name, given by name or id.
-    fn workflow_file(&self, at: &Place<'_>, asked: &str) -> Result<String, Refusal> {
+    fn workflow_file(&self, at: &RepoPath<'_>, asked: &str) -> Result<String, RestError> {
         let Ok(id) = asked.parse::<u64>() else {
             return Ok(asked.to_owned());
         };
@@ -29,87 +29,90 @@ impl Call<'_> {
             .ok_or_else(not_found)
     }
 
-    fn workflow_files(&self, at: &Place<'_>) -> Result<Vec<String>, Refusal> {
-        let branch = self.read(at, |repo| repo.default_branch.clone())?;
+    fn workflow_files(&self, at: &RepoPath<'_>) -> Result<Vec<String>, RestError> {
+        let branch = self.read_repo(at, |repo| repo.default_branch.clone())?;
         let git = self.host.git(at.owner, at.name);
-        let entries = git.list(&branch, ".github/workflows").unwrap_or_default();
+        let entries = git
+            .list_tree(&branch, ".github/workflows")
+            .unwrap_or_default();
         Ok(entries.into_iter().map(|entry| entry.path).collect())
     }
 
-    fn workflow_shape(&self, at: &Place<'_>, file: &str) -> Result<Value, Refusal> {
-        let branch = self.read(at, |repo| repo.default_branch.clone())?;
+    fn workflow_shape(&self, at: &RepoPath<'_>, file: &str) -> Result<Value, RestError> {
+        let branch = self.read_repo(at, |repo| repo.default_branch.clone())?;
         let path = format!(".github/workflows/{file}");
         let text = self
             .host
             .git(at.owner, at.name)
-            .file(&branch, &path)
+            .read_file(&branch, &path)
             .ok_or_else(not_found)?;
         let name = Workflow::parse(&String::from_utf8_lossy(&text))
             .ok()
             .and_then(|w| w.name);
         let html = format!(
             "{}/{}/{}/blob/{branch}/{path}",
-            self.host.server, at.owner, at.name
+            self.host.server_url, at.owner, at.name
         );
         Ok(
             json!({"id": workflow_id(file), "name": name.unwrap_or_else(|| path.clone()), "path": path, "state": "active", "html_url": html}),
         )
     }
 
-    pub fn list_workflows(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "actions", "read")?;
+    pub fn list_workflows(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "actions", "read")?;
         let files = self.workflow_files(at)?;
-        let shapes: Result<Vec<Value>, Refusal> = files
+        let shapes: Result<Vec<Value>, RestError> = files
             .iter()
             .map(|file| self.workflow_shape(at, file))
             .collect();
-        self.page(
+        self.paginate(
             shapes?,
             |total, items| json!({"total_count": total, "workflows": items}),
         )
     }
 
-    pub fn get_workflow(&self, at: &Place<'_>, asked: &str) -> Answer {
-        self.need(at, "actions", "read")?;
+    pub fn get_workflow(&self, at: &RepoPath<'_>, asked: &str) -> RestResult {
+        self.require_permission(at, "actions", "read")?;
         let file = self.workflow_file(at, asked)?;
-        ok(self.workflow_shape(at, &file)?)
+        ok_json(self.workflow_shape(at, &file)?)
     }
 
     /// Names and times; what they hold is told to runs alone.
-    pub fn list_secrets(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "secrets", "read")?;
-        let names: Vec<String> = self.read(at, |repo| repo.secrets.keys().cloned().collect())?;
+    pub fn list_secrets(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "secrets", "read")?;
+        let names: Vec<String> =
+            self.read_repo(at, |repo| repo.secrets.keys().cloned().collect())?;
         let made = "2026-01-01T00:00:00Z";
         let shapes = names
             .into_iter()
             .map(|name| json!({"name": name, "created_at": made, "updated_at": made}));
-        self.page(
+        self.paginate(
             shapes.collect(),
             |total, items| json!({"total_count": total, "secrets": items}),
         )
     }
 
-    pub fn dispatch(&self, at: &Place<'_>, asked: &str) -> Answer {
-        self.need(at, "actions", "write")?;
-        if let Some((status, why)) = self.read(at, |repo| repo.refuses_dispatches.clone())? {
-            return Err(refuse(status, why));
+    pub fn dispatch(&self, at: &RepoPath<'_>, asked: &str) -> RestResult {
+        self.require_permission(at, "actions", "write")?;
+        if let Some((status, why)) = self.read_repo(at, |repo| repo.dispatch_error.clone())? {
+            return Err(rest_error(status, why));
         }
         let file = self.workflow_file(at, asked)?;
-        let branch = self.text("ref").unwrap_or_default();
+        let branch = self.body_str("ref").unwrap_or_default();
         let branch = branch
             .strip_prefix("refs/heads/")
             .unwrap_or(branch)
             .to_owned();
         let git = self.host.git(at.owner, at.name);
         let sha = git
-            .branch(&branch)
-            .ok_or_else(|| refuse(422, format!("No ref found for: {branch}")))?;
+            .branch_head(&branch)
+            .ok_or_else(|| rest_error(422, format!("No ref found for: {branch}")))?;
         let text = git
-            .file(&sha, &format!(".github/workflows/{file}"))
+            .read_file(&sha, &format!(".github/workflows/{file}"))
             .ok_or_else(not_found)?;
         let workflow = Workflow::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
             let why = format!("{error:#}");
-            refuse(
+            rest_error(
                 422,
                 if why.starts_with("Workflow does not") {
                     why
@@ -126,31 +129,31 @@ impl Call<'_> {
             branch,
             sha,
             inputs,
-            &self.token()?.login,
+            &self.require_token()?.login,
         );
         if self.body["return_run_details"] != Value::Bool(true) {
-            return Ok(Reply::empty(204));
+            return Ok(HttpResponse::empty(204));
         }
         let repo = format!("{}/{}", at.owner, at.name);
-        ok(json!({
+        ok_json(json!({
             "workflow_run_id": run,
-            "run_url": format!("{}/repos/{repo}/actions/runs/{run}", self.host.api),
-            "html_url": format!("{}/{repo}/actions/runs/{run}", self.host.server),
+            "run_url": format!("{}/repos/{repo}/actions/runs/{run}", self.host.api_url),
+            "html_url": format!("{}/{repo}/actions/runs/{run}", self.host.server_url),
         }))
     }
 
-    pub fn list_runs(&self, at: &Place<'_>, file: Option<&str>) -> Answer {
-        self.need(at, "actions", "read")?;
+    pub fn list_runs(&self, at: &RepoPath<'_>, file: Option<&str>) -> RestResult {
+        self.require_permission(at, "actions", "read")?;
         let file = file
             .map(|asked| self.workflow_file(at, asked))
             .transpose()?;
         let now = clock::now_ms();
-        let status = self.param("status");
-        let event = self.param("event");
-        let branch = self.param("branch");
-        let created = self.param("created");
-        let shapes = self.read(at, |repo| {
-            let runs = repo.runs.iter().rev().filter(|run| run.listed <= now);
+        let status = self.query_param("status");
+        let event = self.query_param("event");
+        let branch = self.query_param("branch");
+        let created = self.query_param("created");
+        let shapes = self.read_repo(at, |repo| {
+            let runs = repo.runs.iter().rev().filter(|run| run.listed_from <= now);
             runs.filter(|run| file.as_ref().is_none_or(|file| *file == run.workflow))
                 .filter(|_| {
                     event
@@ -165,66 +168,67 @@ impl Call<'_> {
                 })
                 .filter(|run| {
                     status.as_deref().is_none_or(|status| {
-                        status == run.status.word() || run.conclusion.as_deref() == Some(status)
+                        status == run.status.as_str() || run.conclusion.as_deref() == Some(status)
                     })
                 })
-                .map(|run| self.host.run_shape(repo, run))
+                .map(|run| self.host.run_json(repo, run))
                 .collect()
         })?;
-        self.page(
+        self.paginate(
             shapes,
             |total, items| json!({"total_count": total, "workflow_runs": items}),
         )
     }
 
-    pub fn run(&self, at: &Place<'_>, id: &str) -> Result<Run, Refusal> {
+    pub fn find_run(&self, at: &RepoPath<'_>, id: &str) -> Result<RunRecord, RestError> {
         let id: u64 = id.parse().map_err(|_| not_found())?;
-        let run = self.read(at, |repo| {
+        let run = self.read_repo(at, |repo| {
             repo.runs.iter().find(|run| run.id == id).cloned()
         })?;
         run.ok_or_else(not_found)
     }
 
-    pub fn get_run(&self, at: &Place<'_>, id: &str) -> Answer {
-        self.need(at, "actions", "read")?;
-        let run = self.run(at, id)?;
-        ok(self.read(at, |repo| self.host.run_shape(repo, &run))?)
+    pub fn get_run(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_permission(at, "actions", "read")?;
+        let run = self.find_run(at, id)?;
+        ok_json(self.read_repo(at, |repo| self.host.run_json(repo, &run))?)
     }
 
-    pub fn cancel_run(&self, at: &Place<'_>, id: &str) -> Answer {
-        self.need(at, "actions", "write")?;
-        let run = self.run(at, id)?;
-        if run.status == Status::Completed {
-            return Err(refuse(
+    pub fn cancel_run(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
+        self.require_permission(at, "actions", "write")?;
+        let run = self.find_run(at, id)?;
+        if run.status == RunStatus::Completed {
+            return Err(rest_error(
                 409,
                 "Cannot cancel a workflow run that is completed.",
             ));
         }
-        self.host.shelf.change(|model| {
-            if let Some(run) = model.repo(at.owner, at.name).run_mut(run.id) {
-                run.cancelled = run.cancelled.or(Some(clock::now_ms()));
+        self.host.model.update(|model| {
+            if let Some(run) = model.ensure_repo(at.owner, at.name).run_mut(run.id) {
+                run.cancel_requested_at = run.cancel_requested_at.or(Some(clock::now_ms()));
             }
         });
-        if self.host.runs_by_hand {
-            self.host.finish(at.owner, at.name, run.id, "cancelled");
+        if self.host.fake_runs {
+            self.host
+                .mark_run_completed(at.owner, at.name, run.id, "cancelled");
         }
-        Ok(Reply::json(202, &json!({})))
+        Ok(HttpResponse::json(202, &json!({})))
     }
 }
 
-fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value>, Refusal> {
+fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value>, RestError> {
     let mut inputs = match sent {
         Value::Null => Map::new(),
         Value::Object(inputs) => inputs.clone(),
         _ => {
-            return Err(refuse(
+            return Err(rest_error(
                 422,
                 "Invalid request.\n\nFor 'properties/inputs', value is not an object.",
             ));
         }
     };
     if inputs.len() > INPUTS_MAX {
-        return Err(refuse(
+        return Err(rest_error(
             422,
             format!(
                 "Invalid request.\n\nNo more than {INPUTS_MAX} properties are allowed; {} were supplied.",
@@ -233,13 +237,13 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
         ));
     }
     if sent.to_string().chars().map(counted).sum::<usize>() > INPUT_CHARS_MAX {
-        return Err(refuse(422, "inputs are too large."));
+        return Err(rest_error(422, "inputs are too large."));
     }
     if inputs
         .values()
         .any(|value| value.is_object() || value.is_array())
     {
-        return Err(refuse(
+        return Err(rest_error(
             422,
             "Invalid request.\n\nFor 'properties/inputs', an input is not a string.",
         ));
@@ -248,7 +252,7 @@ fn checked_inputs(workflow: &Workflow, sent: &Value) -> Result<Map<String, Value
     let declared = |name: &String| workflow.inputs.iter().any(|input| input.name == *name);
     let unexpected: Vec<&String> = inputs.keys().filter(|name| !declared(name)).collect();
     if !unexpected.is_empty() {
-        return Err(refuse(
+        return Err(rest_error(
             422,
             format!("Unexpected inputs provided: {}", json!(unexpected)),
         ));
@@ -268,20 +272,22 @@ fn counted(c: char) -> usize {
     }
 }
 
-fn check_input(input: &Input, sent: Option<&Value>) -> Result<(), Refusal> {
-    let value = sent.or(input.default.as_ref()).map(plain);
+fn check_input(input: &WorkflowInput, sent: Option<&Value>) -> Result<(), RestError> {
+    let value = sent.or(input.default.as_ref()).map(plain_text);
     match value {
-        None if input.required => Err(refuse(
+        None if input.required => Err(rest_error(
             422,
             format!("Required input '{}' not provided", input.name),
         )),
-        Some(value) if input.kind == "choice" && !input.options.contains(&value) => Err(refuse(
-            422,
-            format!(
-                "Provided value '{value}' for input '{}' not in the list of allowed values",
-                input.name
-            ),
-        )),
+        Some(value) if input.kind == "choice" && !input.options.contains(&value) => {
+            Err(rest_error(
+                422,
+                format!(
+                    "Provided value '{value}' for input '{}' not in the list of allowed values",
+                    input.name
+                ),
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -307,11 +313,11 @@ fn in_range(at: i64, range: &str) -> bool {
     clock::iso(at).starts_with(range)
 }
 
-impl Inner {
+impl GitHubInner {
     #[expect(clippy::too_many_arguments, reason = "one row's columns, used once")]
     fn add_run(
         &self,
-        at: &Place<'_>,
+        at: &RepoPath<'_>,
         file: String,
         workflow: &Workflow,
         branch: String,
@@ -320,12 +326,12 @@ impl Inner {
         actor: &str,
     ) -> u64 {
         let timing = *lock(&self.timing);
-        self.shelf.change(|model| {
+        self.model.update(|model| {
             let now = clock::now_ms();
             let id = model.next_id();
-            let repo = model.repo(at.owner, at.name);
+            let repo = model.ensure_repo(at.owner, at.name);
             let number = repo.runs.iter().filter(|run| run.workflow == file).count() as u64 + 1;
-            let mut run = Run {
+            let mut run = RunRecord {
                 id,
                 number,
                 workflow_name: workflow
@@ -338,19 +344,19 @@ impl Inner {
                 sha,
                 actor: actor.to_owned(),
                 inputs,
-                status: Status::Queued,
+                status: RunStatus::Queued,
                 conclusion: None,
                 attempt: 1,
                 at: now,
-                updated: now,
-                due: now + timing.start_delay.as_millis() as i64,
-                listed: now + timing.listing_delay.as_millis() as i64,
-                started: None,
+                updated_at: now,
+                start_at: now + timing.start_delay.as_millis() as i64,
+                listed_from: now + timing.listing_delay.as_millis() as i64,
+                started_at: None,
                 timeout_ms: 0,
-                cancelled: None,
+                cancel_requested_at: None,
             };
-            run.title = job::title(workflow, repo, &run);
-            run.timeout_ms = (job::timeout_minutes(workflow, repo, &run) * 60_000.0) as i64;
+            run.title = run_attempt::run_title(workflow, repo, &run);
+            run.timeout_ms = (run_attempt::timeout_minutes(workflow, repo, &run) * 60_000.0) as i64;
             repo.runs.push(run);
             id
         })

@@ -3,38 +3,38 @@
 use serde_json::{Value, json};
 
 use super::auth::Caller;
-use super::rest::{Answer, Call, Refusal, not_found, ok, refuse};
-use crate::http::Reply;
+use super::rest::{ApiCall, RestError, RestResult, not_found, ok_json, rest_error};
+use crate::http::HttpResponse;
 
-impl Call<'_> {
-    fn only_app(&self) -> Result<(), Refusal> {
+impl ApiCall<'_> {
+    fn only_app(&self) -> Result<(), RestError> {
         match &self.caller {
             Caller::App => Ok(()),
-            Caller::Token(_) => Err(refuse(401, "A JSON web token could not be decoded")),
+            Caller::Token(_) => Err(rest_error(401, "A JSON web token could not be decoded")),
         }
     }
 
-    pub fn app(&self) -> Answer {
+    pub fn app(&self) -> RestResult {
         self.only_app()?;
         let app = &self.host.app;
-        let installations = self.host.shelf.read(|model| model.owners.len());
-        ok(json!({
+        let installations = self.host.model.read(|model| model.owners.len());
+        ok_json(json!({
             "id": app.id, "slug": app.slug, "name": app.slug, "node_id": "A_1",
             "owner": {"login": "sandbox"}, "events": [], "permissions": {},
             "installations_count": installations,
         }))
     }
 
-    pub fn user(&self) -> Answer {
+    pub fn user(&self) -> RestResult {
         match &self.caller {
             Caller::Token(token) if token.permissions.is_none() => {
-                let user = ok(json!({"login": token.login, "id": 1, "type": "User"}));
-                match self.host.shelf.read(|model| model.token_scopes.clone()) {
+                let user = ok_json(json!({"login": token.login, "id": 1, "type": "User"}));
+                match self.host.model.read(|model| model.token_scopes.clone()) {
                     Some(scopes) => user.map(|reply| reply.header("x-oauth-scopes", scopes)),
                     None => user,
                 }
             }
-            _ => Err(refuse(403, "Resource not accessible by integration")),
+            _ => Err(rest_error(403, "Resource not accessible by integration")),
         }
     }
 
@@ -47,41 +47,44 @@ impl Call<'_> {
         })
     }
 
-    pub fn installations(&self) -> Answer {
+    pub fn installations(&self) -> RestResult {
         self.only_app()?;
-        let owners = self.host.shelf.read(|model| model.owners.clone());
+        let owners = self.host.model.read(|model| model.owners.clone());
         let all = (5_000u64..)
             .zip(owners)
             .map(|(id, owner)| self.installation_shape(&owner, id));
-        self.page(all.collect(), |_, items| items.into())
+        self.paginate(all.collect(), |_, items| items.into())
     }
 
-    pub fn installation(&self, owner: &str, name: &str) -> Answer {
+    pub fn installation(&self, owner: &str, name: &str) -> RestResult {
         self.only_app()?;
-        let id = self.host.shelf.read(|model| {
-            let known = name.is_empty() || model.find(owner, name).is_some();
-            model.installation(owner).filter(|_| known)
+        let id = self.host.model.read(|model| {
+            let known = name.is_empty() || model.find_repo(owner, name).is_some();
+            model.installation_id(owner).filter(|_| known)
         });
         let id = id.ok_or_else(not_found)?;
-        ok(self.installation_shape(owner, id))
+        ok_json(self.installation_shape(owner, id))
     }
 
-    pub fn mint(&self, id: &str) -> Answer {
+    pub fn create_installation_token(&self, id: &str) -> RestResult {
         self.only_app()?;
         let id = id.parse().map_err(|_| not_found())?;
-        Ok(Reply::json(201, &self.host.mint(id, &self.body)?))
+        Ok(HttpResponse::json(
+            201,
+            &self.host.create_installation_token(id, &self.body)?,
+        ))
     }
 
-    pub fn installation_repositories(&self) -> Answer {
-        let token = self.token()?;
-        let shapes = self.host.shelf.read(|model| {
+    pub fn installation_repositories(&self) -> RestResult {
+        let token = self.require_token()?;
+        let shapes = self.host.model.read(|model| {
             let repos = model
                 .repos
                 .iter()
-                .filter(|repo| token.sees(&repo.owner, &repo.name));
-            repos.map(|repo| self.host.repo_shape(repo)).collect()
+                .filter(|repo| token.can_access_repo(&repo.owner, &repo.name));
+            repos.map(|repo| self.host.repo_json(repo)).collect()
         });
-        self.page(
+        self.paginate(
             shapes,
             |total, items| json!({"total_count": total, "repositories": items}),
         )

@@ -11,12 +11,12 @@ use data_encoding::{BASE64, BASE64URL_NOPAD};
 use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
 use serde_json::{Value, json};
 
-use super::Inner;
+use super::GitHubInner;
 use super::ci::workflow::Workflow;
-use super::model::{Run, Token};
-use super::rest::{Refusal, refuse};
+use super::model::{IssuedToken, RunRecord};
+use super::rest::{RestError, rest_error};
 use crate::clock;
-use crate::http::Request;
+use crate::http::HttpRequest;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -33,19 +33,19 @@ const APP_PERMISSIONS: &[(&str, &str)] = &[
 ];
 
 /// The one App of the host, and the personal token.
-pub(crate) struct App {
+pub(crate) struct GitHubApp {
     pub id: u64,
     pub slug: String,
-    pub static_token: String,
+    pub personal_token: String,
     public_key: Option<Vec<u8>>,
 }
 
 pub(crate) enum Caller {
     App,
-    Token(Token),
+    Token(IssuedToken),
 }
 
-impl App {
+impl GitHubApp {
     pub fn new(
         id: u64,
         slug: String,
@@ -55,7 +55,7 @@ impl App {
         Ok(Self {
             id,
             slug,
-            static_token,
+            personal_token: static_token,
             public_key: pem.map(public_key).transpose()?,
         })
     }
@@ -65,14 +65,14 @@ impl App {
         owner: &str,
         repos: Option<Vec<String>>,
         permissions: BTreeMap<String, String>,
-    ) -> Token {
-        Token {
+    ) -> IssuedToken {
+        IssuedToken {
             login: format!("{}[bot]", self.slug),
             repos,
             owner: Some(owner.to_owned()),
             permissions: Some(permissions),
-            expires: Some(clock::now_ms() + HOUR_MS),
-            run: None,
+            expires_at: Some(clock::now_ms() + HOUR_MS),
+            run_id: None,
         }
     }
 
@@ -102,7 +102,7 @@ impl App {
         let claims = json(body)?;
         let now = clock::now_ms() / 1_000;
         let (iat, exp) = (claims["iat"].as_i64(), claims["exp"].as_i64());
-        let issuer = super::ci::workflow::plain(&claims["iss"]);
+        let issuer = super::ci::workflow::plain_text(&claims["iss"]);
         match exp {
             _ if issuer != self.id.to_string() => {
                 Err("'Issuer' claim ('iss') must be the App's ID")
@@ -149,8 +149,8 @@ pub(crate) fn opaque_token(app: u64) -> String {
     format!("ghs_{app}_{}.{}.{}", random(36), random(130), random(342))
 }
 
-impl Inner {
-    pub fn caller(&self, request: &Request) -> Result<Caller, Refusal> {
+impl GitHubInner {
+    pub fn authenticate(&self, request: &HttpRequest) -> Result<Caller, RestError> {
         let header = request.header("authorization").unwrap_or_default();
         let (scheme, rest) = header.split_once(' ').unwrap_or_default();
         let credential = match scheme.to_ascii_lowercase().as_str() {
@@ -162,40 +162,40 @@ impl Inner {
                     .map(|(_, token)| token.to_owned())
                     .unwrap_or_default()
             }
-            _ => return Err(refuse(401, "Requires authentication")),
+            _ => return Err(rest_error(401, "Requires authentication")),
         };
         if credential.starts_with("eyJ") {
             let checked = self.app.check_jwt(&credential);
             return checked
                 .map(|()| Caller::App)
-                .map_err(|why| refuse(401, why));
+                .map_err(|why| rest_error(401, why));
         }
-        self.token(&credential)
+        self.find_token(&credential)
             .map(Caller::Token)
-            .ok_or_else(|| refuse(401, "Bad credentials"))
+            .ok_or_else(|| rest_error(401, "Bad credentials"))
     }
 
-    pub fn token(&self, text: &str) -> Option<Token> {
-        if text == self.app.static_token {
-            return Some(Token {
+    pub fn find_token(&self, text: &str) -> Option<IssuedToken> {
+        if text == self.app.personal_token {
+            return Some(IssuedToken {
                 login: "sandbox-owner".into(),
                 repos: None,
                 owner: None,
                 permissions: None,
-                expires: None,
-                run: None,
+                expires_at: None,
+                run_id: None,
             });
         }
-        let token = self.shelf.read(|model| model.tokens.get(text).cloned())?;
+        let token = self.model.read(|model| model.tokens.get(text).cloned())?;
         token
-            .expires
+            .expires_at
             .is_none_or(|at| at > clock::now_ms())
             .then_some(token)
     }
 
     /// What an installation of the App is allowed.
     pub fn app_permissions(&self) -> BTreeMap<String, String> {
-        let withheld = self.shelf.read(|model| model.withheld.clone());
+        let withheld = self.model.read(|model| model.denied_permissions.clone());
         let given = APP_PERMISSIONS.iter();
         given
             .filter(|(name, _)| !withheld.contains(*name))
@@ -204,12 +204,16 @@ impl Inner {
     }
 
     /// `POST /app/installations/{id}/access_tokens`
-    pub fn mint(&self, installation: u64, body: &Value) -> Result<Value, Refusal> {
-        let unprocessable = |what: &str| refuse(422, what);
+    pub fn create_installation_token(
+        &self,
+        installation: u64,
+        body: &Value,
+    ) -> Result<Value, RestError> {
+        let unprocessable = |what: &str| rest_error(422, what);
         let owner = self
-            .shelf
+            .model
             .read(|model| model.installation_owner(installation).map(str::to_owned))
-            .ok_or_else(|| refuse(404, "Not Found"))?;
+            .ok_or_else(|| rest_error(404, "Not Found"))?;
         let repos = match body["repositories"].as_array() {
             None => None,
             Some(names) => {
@@ -219,7 +223,8 @@ impl Inner {
                 let names: Vec<String> = names.collect();
                 let missing = |full: &String| {
                     let (owner, name) = full.split_once('/').unwrap_or_default();
-                    self.shelf.read(|model| model.find(owner, name).is_none())
+                    self.model
+                        .read(|model| model.find_repo(owner, name).is_none())
                 };
                 if names.iter().any(missing) {
                     return Err(unprocessable(
@@ -255,12 +260,12 @@ impl Inner {
             .app
             .installation_token(&owner, repos.clone(), permissions.clone());
         let text = opaque_token(self.app.id);
-        let expires = clock::iso_seconds(token.expires.unwrap_or(0));
-        self.shelf.change(|model| {
+        let expires = clock::iso_seconds(token.expires_at.unwrap_or(0));
+        self.model.update(|model| {
             let now = clock::now_ms();
             model
                 .tokens
-                .retain(|_, token| token.expires.is_none_or(|at| at > now));
+                .retain(|_, token| token.expires_at.is_none_or(|at| at > now));
             model.tokens.insert(text.clone(), token);
         });
         let selection = if repos.is_some() { "selected" } else { "all" };
@@ -270,7 +275,13 @@ impl Inner {
     }
 
     /// The token a job gets: its workflow's `permissions`, one repository, never `workflows`.
-    pub fn job_token(&self, owner: &str, name: &str, run: &Run, workflow: &Workflow) -> String {
+    pub fn create_job_token(
+        &self,
+        owner: &str,
+        name: &str,
+        run: &RunRecord,
+        workflow: &Workflow,
+    ) -> String {
         let asked = workflow.permissions.as_ref();
         let asked = workflow
             .jobs
@@ -293,17 +304,17 @@ impl Inner {
         };
         permissions.remove("workflows");
         permissions.insert("metadata".into(), "read".into());
-        let token = Token {
+        let token = IssuedToken {
             login: "github-actions[bot]".into(),
             repos: Some(vec![format!("{owner}/{name}")]),
             owner: Some(owner.to_owned()),
             permissions: Some(permissions),
-            expires: Some(clock::now_ms() + 24 * HOUR_MS),
-            run: Some(run.id),
+            expires_at: Some(clock::now_ms() + 24 * HOUR_MS),
+            run_id: Some(run.id),
         };
         let text = opaque_token(15_368);
-        self.shelf
-            .change(|model| model.tokens.insert(text.clone(), token));
+        self.model
+            .update(|model| model.tokens.insert(text.clone(), token));
         text
     }
 }
@@ -317,8 +328,8 @@ fn rank(level: &str) -> u8 {
     }
 }
 
-impl Token {
-    pub fn sees(&self, owner: &str, name: &str) -> bool {
+impl IssuedToken {
+    pub fn can_access_repo(&self, owner: &str, name: &str) -> bool {
         let full = format!("{owner}/{name}");
         let of_owner = self
             .owner
@@ -331,7 +342,7 @@ impl Token {
                 .is_none_or(|repos| repos.iter().any(|repo| repo.eq_ignore_ascii_case(&full)))
     }
 
-    pub fn may(&self, permission: &str, level: &str) -> bool {
+    pub fn has_permission(&self, permission: &str, level: &str) -> bool {
         self.permissions.as_ref().is_none_or(|have| {
             have.get(permission)
                 .is_some_and(|has| rank(has) >= rank(level))

@@ -2,58 +2,60 @@
 
 use serde_json::{Value, json};
 
-use super::model::Means;
-use super::rest::{Answer, Call, Place, Refusal, ok, refuse};
-use super::shapes::user;
+use super::api_json::user_json;
+use super::model::CheckKind;
+use super::rest::{ApiCall, RepoPath, RestError, RestResult, ok_json, rest_error};
 
-impl Call<'_> {
-    fn commit_of(&self, at: &Place<'_>, name: &str) -> Result<String, Refusal> {
-        let sha = self.host.git(at.owner, at.name).rev(name);
-        sha.ok_or_else(|| refuse(422, format!("No commit found for SHA: {name}")))
+impl ApiCall<'_> {
+    fn commit_of(&self, at: &RepoPath<'_>, name: &str) -> Result<String, RestError> {
+        let sha = self.host.git(at.owner, at.name).resolve_commit(name);
+        sha.ok_or_else(|| rest_error(422, format!("No commit found for SHA: {name}")))
     }
 
-    pub fn check_runs(&self, at: &Place<'_>, name: &str) -> Answer {
-        self.need(at, "checks", "read")?;
+    pub fn check_runs(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(at, "checks", "read")?;
         let sha = self.commit_of(at, name)?;
-        let shapes = self.read(at, |repo| {
+        let shapes = self.read_repo(at, |repo| {
             let checks = repo
                 .checks
                 .iter()
-                .filter(|check| check.sha == sha && check.means == Means::CheckRun);
+                .filter(|check| check.sha == sha && check.kind == CheckKind::CheckRun);
             checks
-                .map(|check| self.host.check_shape(check))
+                .map(|check| self.host.check_run_json(check))
                 .collect::<Vec<Value>>()
         })?;
-        self.page(
+        self.paginate(
             shapes,
             |total, items| json!({"total_count": total, "check_runs": items}),
         )
     }
 
     /// The newest first, as the host lists them.
-    pub fn commit_statuses(&self, at: &Place<'_>, name: &str) -> Answer {
-        self.need(at, "statuses", "read")?;
+    pub fn commit_statuses(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(at, "statuses", "read")?;
         let sha = self.commit_of(at, name)?;
-        let shapes = self.read(at, |repo| {
+        let shapes = self.read_repo(at, |repo| {
             let statuses = repo
                 .checks
                 .iter()
-                .filter(|check| check.sha == sha && check.means == Means::CommitStatus);
-            let shapes = statuses.rev().map(|check| self.host.status_shape(check));
+                .filter(|check| check.sha == sha && check.kind == CheckKind::CommitStatus);
+            let shapes = statuses
+                .rev()
+                .map(|check| self.host.commit_status_json(check));
             shapes.collect::<Vec<Value>>()
         })?;
-        self.page(shapes, |_, items| json!(items))
+        self.paginate(shapes, |_, items| json!(items))
     }
 
-    pub fn permission(&self, at: &Place<'_>, login: &str) -> Answer {
-        self.need(at, "metadata", "read")?;
-        let role = self.read(at, |repo| repo.people.get(login).cloned())?;
+    pub fn permission(&self, at: &RepoPath<'_>, login: &str) -> RestResult {
+        self.require_permission(at, "metadata", "read")?;
+        let role = self.read_repo(at, |repo| repo.collaborators.get(login).cloned())?;
         let role = role.unwrap_or_else(|| "none".into());
         let permission = match role.as_str() {
             "maintain" => "write",
             "triage" => "read",
             same => same,
         };
-        ok(json!({"permission": permission, "role_name": role, "user": user(login)}))
+        ok_json(json!({"permission": permission, "role_name": role, "user": user_json(login)}))
     }
 }

@@ -2,34 +2,34 @@
 
 use serde_json::{Value, json};
 
-use super::model::Comment;
-use super::rest::{Answer, Call, Place, Refusal, not_found, ok, refuse};
+use super::model::CommentRecord;
+use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, rest_error};
 use crate::clock;
-use crate::http::Reply;
+use crate::http::HttpResponse;
 
 /// Larger bodies are refused; the host counts bytes although its message says characters.
 const BODY_MAX: usize = 262_144;
 
-impl Call<'_> {
+impl ApiCall<'_> {
     /// Comments need either right, as the host takes it.
-    fn need_comments(&self, at: &Place<'_>, level: &str) -> Result<(), Refusal> {
-        self.need(at, "issues", level)
-            .or_else(|_| self.need(at, "pull_requests", level))
+    fn need_comments(&self, at: &RepoPath<'_>, level: &str) -> Result<(), RestError> {
+        self.require_permission(at, "issues", level)
+            .or_else(|_| self.require_permission(at, "pull_requests", level))
     }
 
-    fn numbered(&self, at: &Place<'_>, number: &str) -> Result<u64, Refusal> {
+    fn numbered(&self, at: &RepoPath<'_>, number: &str) -> Result<u64, RestError> {
         let number: u64 = number.parse().map_err(|_| not_found())?;
-        let known = self.read(at, |repo| repo.pull(number).is_some())?;
+        let known = self.read_repo(at, |repo| repo.pull(number).is_some())?;
         if known { Ok(number) } else { Err(not_found()) }
     }
 
-    fn body_text(&self) -> Result<String, Refusal> {
-        let body = self.text("body").unwrap_or_default();
+    fn body_text(&self) -> Result<String, RestError> {
+        let body = self.body_str("body").unwrap_or_default();
         if body.is_empty() {
-            return Err(refuse(422, "Validation Failed"));
+            return Err(rest_error(422, "Validation Failed"));
         }
         if body.len() > BODY_MAX {
-            return Err(super::rest::invalid(
+            return Err(super::rest::validation_error(
                 "IssueComment",
                 "data",
                 "Body is too long (maximum is 65536 characters)",
@@ -38,104 +38,106 @@ impl Call<'_> {
         Ok(body.to_owned())
     }
 
-    pub fn get_issue(&self, at: &Place<'_>, number: &str) -> Answer {
+    pub fn get_issue(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
         self.need_comments(at, "read")?;
         let number = self.numbered(at, number)?;
-        ok(self.read(at, |repo| {
+        ok_json(self.read_repo(at, |repo| {
             let Some(pull) = repo.pull(number) else {
                 return Value::Null;
             };
-            let mut shape = self.host.pull_shape(repo, pull, false);
+            let mut shape = self.host.pull_json(repo, pull, false);
             shape["pull_request"] = json!({"url": shape["url"], "html_url": shape["html_url"]});
             shape
         })?)
     }
 
-    pub fn list_comments(&self, at: &Place<'_>, number: &str) -> Answer {
+    pub fn list_comments(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
         self.need_comments(at, "read")?;
         let number = self.numbered(at, number)?;
-        let since = self.param("since").and_then(|text| clock::parse(&text));
-        let shapes = self.read(at, |repo| {
+        let since = self
+            .query_param("since")
+            .and_then(|text| clock::parse(&text));
+        let shapes = self.read_repo(at, |repo| {
             let comments = repo
                 .comments
                 .iter()
                 .filter(|comment| comment.number == number);
             comments
-                .filter(|comment| since.is_none_or(|since| comment.updated >= since))
-                .map(|comment| self.host.comment_shape(repo, comment))
+                .filter(|comment| since.is_none_or(|since| comment.updated_at >= since))
+                .map(|comment| self.host.comment_json(repo, comment))
                 .collect()
         })?;
-        self.page(shapes, |_, items| items.into())
+        self.paginate(shapes, |_, items| items.into())
     }
 
-    pub fn create_comment(&self, at: &Place<'_>, number: &str) -> Answer {
+    pub fn create_comment(&self, at: &RepoPath<'_>, number: &str) -> RestResult {
         self.need_comments(at, "write")?;
         let number = self.numbered(at, number)?;
         let body = self.body_text()?;
-        let author = self.token()?.login.clone();
+        let author = self.require_token()?.login.clone();
         let id = self.host.add_comment(at, number, &author, &body);
         let shape = self.comment(at, id)?;
-        Ok(Reply::json(201, &shape))
+        Ok(HttpResponse::json(201, &shape))
     }
 
-    fn comment(&self, at: &Place<'_>, id: u64) -> Result<Value, Refusal> {
-        let found = self.read(at, |repo| {
+    fn comment(&self, at: &RepoPath<'_>, id: u64) -> Result<Value, RestError> {
+        let found = self.read_repo(at, |repo| {
             let comment = repo.comments.iter().find(|comment| comment.id == id);
-            comment.map(|comment| self.host.comment_shape(repo, comment))
+            comment.map(|comment| self.host.comment_json(repo, comment))
         })?;
         found.ok_or_else(not_found)
     }
 
-    pub fn get_comment(&self, at: &Place<'_>, id: &str) -> Answer {
+    pub fn get_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
         self.need_comments(at, "read")?;
-        ok(self.comment(at, id.parse().map_err(|_| not_found())?)?)
+        ok_json(self.comment(at, id.parse().map_err(|_| not_found())?)?)
     }
 
-    pub fn patch_comment(&self, at: &Place<'_>, id: &str) -> Answer {
+    pub fn patch_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
         self.need_comments(at, "write")?;
         let id = id.parse().map_err(|_| not_found())?;
         self.comment(at, id)?;
         let body = self.body_text()?;
-        self.host.shelf.change(|model| {
-            let comments = model.repo(at.owner, at.name).comments.iter_mut();
+        self.host.model.update(|model| {
+            let comments = model.ensure_repo(at.owner, at.name).comments.iter_mut();
             for comment in comments.filter(|comment| comment.id == id) {
                 comment.body.clone_from(&body);
-                comment.updated = clock::now_ms();
+                comment.updated_at = clock::now_ms();
             }
         });
-        ok(self.comment(at, id)?)
+        ok_json(self.comment(at, id)?)
     }
 
-    pub fn delete_comment(&self, at: &Place<'_>, id: &str) -> Answer {
+    pub fn delete_comment(&self, at: &RepoPath<'_>, id: &str) -> RestResult {
         self.need_comments(at, "write")?;
         let id = id.parse().map_err(|_| not_found())?;
         self.comment(at, id)?;
-        self.host.shelf.change(|model| {
-            let comments = &mut model.repo(at.owner, at.name).comments;
+        self.host.model.update(|model| {
+            let comments = &mut model.ensure_repo(at.owner, at.name).comments;
             comments.retain(|comment| comment.id != id);
         });
-        Ok(Reply::empty(204))
+        Ok(HttpResponse::empty(204))
     }
 }
 
-impl super::Inner {
-    pub fn add_comment(&self, at: &Place<'_>, number: u64, author: &str, body: &str) -> u64 {
-        let comment = self.shelf.change(|model| {
+impl super::GitHubInner {
+    pub fn add_comment(&self, at: &RepoPath<'_>, number: u64, author: &str, body: &str) -> u64 {
+        let comment = self.model.update(|model| {
             let now = clock::now_ms();
-            let comment = Comment {
+            let comment = CommentRecord {
                 id: model.next_id(),
                 number,
                 author: author.to_owned(),
                 body: body.to_owned(),
-                at: now,
-                updated: now,
+                submitted_at: now,
+                updated_at: now,
             };
-            let repo = model.repo(at.owner, at.name);
+            let repo = model.ensure_repo(at.owner, at.name);
             repo.comments.push(comment.clone());
-            repo.touch(number);
+            repo.mark_pull_updated(number);
             comment
         });
-        self.tell_comment(at, &comment, "created");
+        self.send_comment_webhook(at, &comment, "created");
         comment.id
     }
 }

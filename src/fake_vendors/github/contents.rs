@@ -3,31 +3,33 @@
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use super::git::Entry;
-use super::rest::{Answer, Call, Place, invalid, not_found, ok, refuse};
-use crate::http::{Reply, percent_encode};
+use super::git::TreeEntry;
+use super::rest::{
+    ApiCall, RepoPath, RestResult, not_found, ok_json, rest_error, validation_error,
+};
+use crate::http::{HttpResponse, percent_encode};
 
-impl Call<'_> {
-    pub fn repository(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "metadata", "read")?;
-        ok(self.read(at, |repo| self.host.repo_shape(repo))?)
+impl ApiCall<'_> {
+    pub fn repository(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "metadata", "read")?;
+        ok_json(self.read_repo(at, |repo| self.host.repo_json(repo))?)
     }
 
     /// The commit that `ref` (or the default branch) stands for.
-    fn revision(&self, at: &Place<'_>, name: Option<String>) -> Option<String> {
-        let default = || self.read(at, |repo| repo.default_branch.clone()).ok();
+    fn revision(&self, at: &RepoPath<'_>, name: Option<String>) -> Option<String> {
+        let default = || self.read_repo(at, |repo| repo.default_branch.clone()).ok();
         let name = name.or_else(default)?;
         let name = name.strip_prefix("refs/heads/").unwrap_or(&name);
-        self.host.git(at.owner, at.name).rev(name)
+        self.host.git(at.owner, at.name).resolve_commit(name)
     }
 
-    pub fn contents(&self, at: &Place<'_>, path: &str) -> Answer {
-        self.need(at, "contents", "read")?;
-        let asked = self.param("ref");
+    pub fn contents(&self, at: &RepoPath<'_>, path: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
+        let asked = self.query_param("ref");
         let Some(commit) = self.revision(at, asked.clone()) else {
             return Err(match asked {
-                Some(name) => refuse(404, format!("No commit found for the ref {name}")),
-                None => refuse(404, "This repository is empty."),
+                Some(name) => rest_error(404, format!("No commit found for the ref {name}")),
+                None => rest_error(404, "This repository is empty."),
             });
         };
         let git = self.host.git(at.owner, at.name);
@@ -35,18 +37,18 @@ impl Call<'_> {
         let entry = if path.is_empty() {
             None
         } else {
-            git.entry(&commit, path)
+            git.tree_entry(&commit, path)
         };
         match entry {
             None if !path.is_empty() => Err(not_found()),
             Some(entry) if entry.kind == "blob" => {
-                let bytes = git.file(&commit, path).unwrap_or_default();
+                let bytes = git.read_file(&commit, path).unwrap_or_default();
                 let raw = self
                     .request
                     .header("accept")
                     .is_some_and(|accept| accept.contains("raw"));
                 if raw {
-                    return Ok(Reply::new(
+                    return Ok(HttpResponse::new(
                         200,
                         "application/vnd.github.raw+json; charset=utf-8",
                         bytes,
@@ -55,10 +57,10 @@ impl Call<'_> {
                 let mut shape = self.entry_shape(at, &commit, path, &entry);
                 shape["encoding"] = json!("base64");
                 shape["content"] = json!(wrapped(&bytes));
-                ok(shape)
+                ok_json(shape)
             }
             _ => {
-                let entries = git.list(&commit, path)?;
+                let entries = git.list_tree(&commit, path)?;
                 let full = |name: &str| {
                     if path.is_empty() {
                         name.to_owned()
@@ -69,13 +71,13 @@ impl Call<'_> {
                 let shapes = entries
                     .iter()
                     .map(|entry| self.entry_shape(at, &commit, &full(&entry.path), entry));
-                ok(shapes.collect())
+                ok_json(shapes.collect())
             }
         }
     }
 
-    fn entry_shape(&self, at: &Place<'_>, commit: &str, path: &str, entry: &Entry) -> Value {
-        let repo = format!("{}/repos/{}/{}", self.host.api, at.owner, at.name);
+    fn entry_shape(&self, at: &RepoPath<'_>, commit: &str, path: &str, entry: &TreeEntry) -> Value {
+        let repo = format!("{}/repos/{}/{}", self.host.api_url, at.owner, at.name);
         let shown = percent_encode(path);
         let kind = match (entry.kind.as_str(), entry.mode.as_str()) {
             ("tree", _) => "dir",
@@ -87,7 +89,7 @@ impl Call<'_> {
         let git_url = format!("{repo}/git/{}s/{}", entry.kind, entry.sha);
         let html = format!(
             "{}/{}/{}/blob/{commit}/{shown}",
-            self.host.server, at.owner, at.name
+            self.host.server_url, at.owner, at.name
         );
         json!({
             "type": kind, "size": entry.size, "name": path.rsplit('/').next(), "path": path,
@@ -97,39 +99,43 @@ impl Call<'_> {
         })
     }
 
-    pub fn put_contents(&self, at: &Place<'_>, path: &str) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn put_contents(&self, at: &RepoPath<'_>, path: &str) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         if path.starts_with(".github/workflows/") {
-            self.need(at, "workflows", "write")?;
+            self.require_permission(at, "workflows", "write")?;
         }
         let git = self.host.git(at.owner, at.name);
-        let default = self.read(at, |repo| repo.default_branch.clone())?;
-        let branch = self.text("branch").unwrap_or(&default).to_owned();
+        let default = self.read_repo(at, |repo| repo.default_branch.clone())?;
+        let branch = self.body_str("branch").unwrap_or(&default).to_owned();
         let content = self
-            .text("content")
+            .body_str("content")
             .unwrap_or_default()
             .replace(['\n', '\r'], "");
         let content = BASE64
             .decode(content.as_bytes())
-            .map_err(|_| refuse(422, "content is not valid Base64"))?;
-        let tip = git.branch(&branch);
-        let present = tip.as_ref().and_then(|tip| git.entry(tip, path));
-        let given = self.text("sha");
+            .map_err(|_| rest_error(422, "content is not valid Base64"))?;
+        let tip = git.branch_head(&branch);
+        let present = tip.as_ref().and_then(|tip| git.tree_entry(tip, path));
+        let given = self.body_str("sha");
         match &present {
             Some(entry) if given.is_none() => {
                 let _ = entry;
-                return Err(invalid("Content", "sha", "\"sha\" wasn't supplied."));
+                return Err(validation_error(
+                    "Content",
+                    "sha",
+                    "\"sha\" wasn't supplied.",
+                ));
             }
             Some(entry) if given != Some(entry.sha.as_str()) => {
-                return Err(refuse(
+                return Err(rest_error(
                     409,
                     format!("{path} does not match {}", given.unwrap_or_default()),
                 ));
             }
             _ => {}
         }
-        let message = self.text("message").unwrap_or("Update");
-        let login = self.token()?.login.clone();
+        let message = self.body_str("message").unwrap_or("Update");
+        let login = self.require_token()?.login.clone();
         let email = format!("{login}@users.noreply.github.com");
         let sha = git.commit(
             &branch,
@@ -137,19 +143,19 @@ impl Call<'_> {
             message,
             (&login, &email),
         )?;
-        let entry = git.entry(&sha, path).ok_or_else(not_found)?;
+        let entry = git.tree_entry(&sha, path).ok_or_else(not_found)?;
         let body = json!({"content": self.entry_shape(at, &sha, path, &entry), "commit": {"sha": sha, "message": message}});
-        Ok(Reply::json(
+        Ok(HttpResponse::json(
             if present.is_some() { 200 } else { 201 },
             &body,
         ))
     }
 
-    pub fn branch(&self, at: &Place<'_>, branch: &str) -> Answer {
-        self.need(at, "contents", "read")?;
-        let sha = self.host.git(at.owner, at.name).branch(branch);
-        let sha = sha.ok_or_else(|| refuse(404, "Branch not found"))?;
-        ok(json!({"name": branch, "commit": {"sha": sha}, "protected": false}))
+    pub fn branch(&self, at: &RepoPath<'_>, branch: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
+        let sha = self.host.git(at.owner, at.name).branch_head(branch);
+        let sha = sha.ok_or_else(|| rest_error(404, "Branch not found"))?;
+        ok_json(json!({"name": branch, "commit": {"sha": sha}, "protected": false}))
     }
 }
 

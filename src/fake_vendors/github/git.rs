@@ -13,12 +13,12 @@ use anyhow::{Context, bail};
 
 /// One bare repository.
 #[derive(Clone, Debug)]
-pub(crate) struct Git {
+pub(crate) struct BareRepository {
     pub dir: PathBuf,
 }
 
 /// One entry of a directory listing.
-pub(crate) struct Entry {
+pub(crate) struct TreeEntry {
     pub mode: String,
     pub kind: String,
     pub sha: String,
@@ -37,11 +37,11 @@ pub struct CommitSnapshot {
 }
 
 /// One file of a difference.
-pub(crate) struct Changed {
+pub(crate) struct FileDiff {
     pub path: String,
     pub status: String,
-    pub added: u64,
-    pub removed: u64,
+    pub additions: u64,
+    pub deletions: u64,
     pub patch: String,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Changed {
 const HELD: Duration = Duration::from_millis(200);
 
 /// Takes away the locks that killed gits left in the repositories beneath a folder, since nobody else does.
-pub(crate) fn unlock(root: &Path) -> anyhow::Result<()> {
+pub(crate) fn remove_stale_locks(root: &Path) -> anyhow::Result<()> {
     let held = locks(root);
     if held.is_empty() {
         return Ok(());
@@ -89,7 +89,7 @@ fn locks(root: &Path) -> HashSet<(PathBuf, SystemTime)> {
 }
 
 /// A git that reads no configuration but the repository's.
-pub(crate) fn command(dir: &Path) -> Command {
+pub(crate) fn git_command(dir: &Path) -> Command {
     let mut command = Command::new("git");
     for name in [
         "GIT_DIR",
@@ -112,7 +112,7 @@ pub(crate) fn command(dir: &Path) -> Command {
     command
 }
 
-impl Git {
+impl BareRepository {
     /// Opens the repository, made when it is new. It gets its name when it is whole: one whose making was
     /// cut off would have locks that nobody takes away.
     pub fn init(dir: PathBuf, default_branch: &str) -> anyhow::Result<Self> {
@@ -132,7 +132,7 @@ impl Git {
 
     fn make(&self, default_branch: &str) -> anyhow::Result<()> {
         std::fs::create_dir(&self.dir)?;
-        self.text(&["init", "--bare", "--quiet", "--template=", "."])?;
+        self.output_text(&["init", "--bare", "--quiet", "--template=", "."])?;
         for (key, value) in [
             ("gc.auto", "0"),
             ("receive.autogc", "false"),
@@ -140,10 +140,10 @@ impl Git {
             ("uploadpack.allowAnySHA1InWant", "true"),
             ("core.logAllRefUpdates", "false"),
         ] {
-            self.text(&["config", key, value])?;
+            self.output_text(&["config", key, value])?;
         }
         let head = format!("refs/heads/{default_branch}");
-        self.text(&["symbolic-ref", "HEAD", &head])?;
+        self.output_text(&["symbolic-ref", "HEAD", &head])?;
         Ok(())
     }
 
@@ -153,17 +153,17 @@ impl Git {
         input: Option<&[u8]>,
         env: &[(&str, &str)],
     ) -> anyhow::Result<Output> {
-        let mut command = command(&self.dir);
+        let mut command = git_command(&self.dir);
         command.args(args).envs(env.iter().copied());
-        feed(command, input).with_context(|| format!("git {}", args.join(" ")))
+        run_with_input(command, input).with_context(|| format!("git {}", args.join(" ")))
     }
 
-    pub fn bytes(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
+    pub fn output_bytes(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
         self.ask(args, None, &[])
     }
 
-    pub fn text(&self, args: &[&str]) -> anyhow::Result<String> {
-        Ok(String::from_utf8_lossy(&self.bytes(args)?)
+    pub fn output_text(&self, args: &[&str]) -> anyhow::Result<String> {
+        Ok(String::from_utf8_lossy(&self.output_bytes(args)?)
             .trim_end()
             .to_owned())
     }
@@ -194,25 +194,27 @@ impl Git {
     }
 
     /// The commit a branch, tag or SHA stands for.
-    pub fn rev(&self, name: &str) -> Option<String> {
+    pub fn resolve_commit(&self, name: &str) -> Option<String> {
         if name.is_empty() || name.starts_with('-') {
             return None;
         }
         ["refs/heads/", "refs/tags/", ""].iter().find_map(|prefix| {
             let spec = format!("{prefix}{name}^{{commit}}");
-            self.text(&["rev-parse", "--verify", "--quiet", &spec]).ok()
+            self.output_text(&["rev-parse", "--verify", "--quiet", &spec])
+                .ok()
         })
     }
 
-    pub fn branch(&self, name: &str) -> Option<String> {
+    pub fn branch_head(&self, name: &str) -> Option<String> {
         let spec = format!("refs/heads/{name}^{{commit}}");
-        self.text(&["rev-parse", "--verify", "--quiet", &spec]).ok()
+        self.output_text(&["rev-parse", "--verify", "--quiet", &spec])
+            .ok()
     }
 
     /// The commit of every branch.
-    pub fn branches(&self) -> BTreeMap<String, String> {
+    pub fn branch_heads(&self) -> BTreeMap<String, String> {
         let format = "--format=%(objectname) %(refname:lstrip=2)";
-        let heads = self.text(&["for-each-ref", format, "refs/heads"]);
+        let heads = self.output_text(&["for-each-ref", format, "refs/heads"]);
         let heads = heads.unwrap_or_default();
         let lines = heads.lines().filter_map(|line| line.split_once(' '));
         lines
@@ -221,27 +223,27 @@ impl Git {
     }
 
     /// A file's bytes at a commit.
-    pub fn file(&self, at: &str, path: &str) -> Option<Vec<u8>> {
+    pub fn read_file(&self, at: &str, path: &str) -> Option<Vec<u8>> {
         let spec = format!("{at}:{path}");
-        let kind = self.text(&["cat-file", "-t", &spec]).ok()?;
-        (kind == "blob").then(|| self.bytes(&["cat-file", "blob", &spec]).ok())?
+        let kind = self.output_text(&["cat-file", "-t", &spec]).ok()?;
+        (kind == "blob").then(|| self.output_bytes(&["cat-file", "blob", &spec]).ok())?
     }
 
     /// The entry at a path, or the entries of the directory there.
-    pub fn list(&self, at: &str, path: &str) -> anyhow::Result<Vec<Entry>> {
+    pub fn list_tree(&self, at: &str, path: &str) -> anyhow::Result<Vec<TreeEntry>> {
         let tree = format!("{at}:{path}");
-        let out = self.text(&["ls-tree", "-l", &tree])?;
-        Ok(out.lines().filter_map(entry).collect())
+        let out = self.output_text(&["ls-tree", "-l", &tree])?;
+        Ok(out.lines().filter_map(parse_tree_entry).collect())
     }
 
-    pub fn entry(&self, at: &str, path: &str) -> Option<Entry> {
-        let out = self.text(&["ls-tree", "-l", at, "--", path]).ok()?;
-        out.lines().find_map(entry)
+    pub fn tree_entry(&self, at: &str, path: &str) -> Option<TreeEntry> {
+        let out = self.output_text(&["ls-tree", "-l", at, "--", path]).ok()?;
+        out.lines().find_map(parse_tree_entry)
     }
 
     /// Newest first; `range` is a revision or `a..b`.
     pub fn log(&self, range: &str) -> Vec<CommitSnapshot> {
-        let out = self.text(&["log", "--format=%H%x1f%an%x1f%ae%x1f%B%x1e", range, "--"]);
+        let out = self.output_text(&["log", "--format=%H%x1f%an%x1f%ae%x1f%B%x1e", range, "--"]);
         let out = out.unwrap_or_default();
         out.split('\u{1e}')
             .filter_map(|record| {
@@ -257,21 +259,22 @@ impl Git {
     }
 
     pub fn merge_base(&self, a: &str, b: &str) -> Option<String> {
-        self.text(&["merge-base", a, b]).ok()
+        self.output_text(&["merge-base", a, b]).ok()
     }
 
     /// What changed from `a` to `b`.
-    pub fn changes(&self, a: &str, b: &str) -> anyhow::Result<Vec<Changed>> {
-        let names = self.text(&["diff", "--no-renames", "--name-status", a, b, "--"])?;
+    pub fn diff(&self, a: &str, b: &str) -> anyhow::Result<Vec<FileDiff>> {
+        let names = self.output_text(&["diff", "--no-renames", "--name-status", a, b, "--"])?;
         let mut changes = Vec::new();
         for line in names.lines() {
             let Some((status, path)) = line.split_once('\t') else {
                 continue;
             };
-            let numbers = self.text(&["diff", "--no-renames", "--numstat", a, b, "--", path])?;
+            let numbers =
+                self.output_text(&["diff", "--no-renames", "--numstat", a, b, "--", path])?;
             let mut numbers = numbers.split_whitespace().map(|n| n.parse().unwrap_or(0));
-            let patch = self.text(&["diff", "--no-renames", a, b, "--", path])?;
-            changes.push(Changed {
+            let patch = self.output_text(&["diff", "--no-renames", a, b, "--", path])?;
+            changes.push(FileDiff {
                 path: path.to_owned(),
                 status: match status {
                     "A" => "added",
@@ -279,8 +282,8 @@ impl Git {
                     _ => "modified",
                 }
                 .to_owned(),
-                added: numbers.next().unwrap_or(0),
-                removed: numbers.next().unwrap_or(0),
+                additions: numbers.next().unwrap_or(0),
+                deletions: numbers.next().unwrap_or(0),
                 patch: patch
                     .find("@@")
                     .map(|at| patch[at..].to_owned())
@@ -290,12 +293,12 @@ impl Git {
         Ok(changes)
     }
 
-    pub fn blob(&self, content: &[u8]) -> anyhow::Result<String> {
+    pub fn write_blob(&self, content: &[u8]) -> anyhow::Result<String> {
         self.ask_text(&["hash-object", "-w", "--stdin"], Some(content), &[])
     }
 
     /// A tree: `base` with these entries put over it; an entry without SHA is taken out.
-    pub fn tree(
+    pub fn write_tree(
         &self,
         base: Option<&str>,
         entries: &[(String, String, Option<String>)],
@@ -348,7 +351,7 @@ impl Git {
     }
 
     pub fn update_ref(&self, name: &str, sha: &str) -> anyhow::Result<()> {
-        self.bytes(&["update-ref", name, sha]).map(drop)
+        self.output_bytes(&["update-ref", name, sha]).map(drop)
     }
 
     /// One commit on a branch with these files written (`None` deletes), and its SHA.
@@ -359,17 +362,19 @@ impl Git {
         message: &str,
         author: (&str, &str),
     ) -> anyhow::Result<String> {
-        let parent = self.branch(branch);
+        let parent = self.branch_head(branch);
         let entries = files
             .iter()
             .map(|(path, content)| {
                 let executable = content.is_some_and(|content| content.starts_with(b"#!"));
                 let mode = if executable { "100755" } else { "100644" };
-                let sha = content.map(|content| self.blob(content)).transpose()?;
+                let sha = content
+                    .map(|content| self.write_blob(content))
+                    .transpose()?;
                 Ok(((*path).to_owned(), mode.to_owned(), sha))
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let tree = self.tree(parent.as_deref(), &entries)?;
+        let tree = self.write_tree(parent.as_deref(), &entries)?;
         let parents: Vec<String> = parent.into_iter().collect();
         let sha = self.commit_tree(&tree, &parents, message, author)?;
         self.update_ref(&format!("refs/heads/{branch}"), &sha)?;
@@ -378,7 +383,7 @@ impl Git {
 }
 
 /// Runs to the end; the input is written from its own thread so that neither pipe can fill up.
-pub(crate) fn feed(mut command: Command, input: Option<&[u8]>) -> anyhow::Result<Output> {
+pub(crate) fn run_with_input(mut command: Command, input: Option<&[u8]>) -> anyhow::Result<Output> {
     let Some(input) = input else {
         return Ok(command.output()?);
     };
@@ -395,10 +400,10 @@ pub(crate) fn feed(mut command: Command, input: Option<&[u8]>) -> anyhow::Result
     })
 }
 
-pub(crate) fn entry(line: &str) -> Option<Entry> {
+pub(crate) fn parse_tree_entry(line: &str) -> Option<TreeEntry> {
     let (meta, path) = line.split_once('\t')?;
     let mut meta = meta.split_whitespace();
-    Some(Entry {
+    Some(TreeEntry {
         mode: meta.next()?.to_owned(),
         kind: meta.next()?.to_owned(),
         sha: meta.next()?.to_owned(),
@@ -417,17 +422,17 @@ mod tests {
         let dir = folder.path().join("acme/shop.git");
         let made = std::thread::spawn({
             let dir = dir.clone();
-            move || Git::init(dir, "trunk").unwrap()
+            move || BareRepository::init(dir, "trunk").unwrap()
         });
         while !dir.exists() && !made.is_finished() {
             std::thread::yield_now();
         }
-        let git = Git { dir };
+        let git = BareRepository { dir };
         assert_eq!(
-            git.text(&["symbolic-ref", "HEAD"]).unwrap(),
+            git.output_text(&["symbolic-ref", "HEAD"]).unwrap(),
             "refs/heads/trunk"
         );
-        let setting = git.text(&["config", "core.logAllRefUpdates"]);
+        let setting = git.output_text(&["config", "core.logAllRefUpdates"]);
         assert_eq!(setting.unwrap(), "false");
         made.join().unwrap();
         let beside = std::fs::read_dir(folder.path().join("acme")).unwrap();
@@ -437,7 +442,7 @@ mod tests {
     #[test]
     fn a_lock_is_taken_from_the_dead_and_left_to_the_living() {
         let folder = tempfile::tempdir().unwrap();
-        let git = Git::init(folder.path().join("acme/shop.git"), "main").unwrap();
+        let git = BareRepository::init(folder.path().join("acme/shop.git"), "main").unwrap();
         let lock = |name: &str| {
             let path = git.dir.join(name);
             std::fs::write(&path, "").unwrap();
@@ -452,7 +457,7 @@ mod tests {
                 std::fs::write(path, "at work").unwrap();
             }
         });
-        unlock(folder.path()).unwrap();
+        remove_stale_locks(folder.path()).unwrap();
         renewed.join().unwrap();
         assert!(of_the_living.exists() && !of_the_dead.iter().any(|lock| lock.exists()));
         let files = [("a.txt", Some(&b"a"[..]))];

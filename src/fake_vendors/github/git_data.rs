@@ -3,23 +3,23 @@
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use super::rest::{Answer, Call, Place, Refusal, not_found, ok, refuse};
-use crate::http::Reply;
+use super::rest::{ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, rest_error};
+use crate::http::HttpResponse;
 
-impl Call<'_> {
-    pub fn git_ref(&self, at: &Place<'_>, name: &str) -> Answer {
-        self.need(at, "contents", "read")?;
+impl ApiCall<'_> {
+    pub fn git_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
         let sha = self
             .host
             .git(at.owner, at.name)
-            .branch(branch)
+            .branch_head(branch)
             .ok_or_else(not_found)?;
-        ok(self.ref_shape(at, branch, &sha))
+        ok_json(self.ref_shape(at, branch, &sha))
     }
 
-    fn ref_shape(&self, at: &Place<'_>, branch: &str, sha: &str) -> Value {
-        let repo = format!("{}/repos/{}/{}", self.host.api, at.owner, at.name);
+    fn ref_shape(&self, at: &RepoPath<'_>, branch: &str, sha: &str) -> Value {
+        let repo = format!("{}/repos/{}/{}", self.host.api_url, at.owner, at.name);
         json!({
             "ref": format!("refs/heads/{branch}"), "node_id": format!("REF_{branch}"),
             "url": format!("{repo}/git/refs/heads/{branch}"),
@@ -27,70 +27,71 @@ impl Call<'_> {
         })
     }
 
-    pub fn create_ref(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn create_ref(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         let git = self.host.git(at.owner, at.name);
-        let name = self.text("ref").unwrap_or_default();
-        let sha = self.text("sha").unwrap_or_default();
+        let name = self.body_str("ref").unwrap_or_default();
+        let sha = self.body_str("sha").unwrap_or_default();
         let branch = name.strip_prefix("refs/heads/").ok_or_else(|| {
-            refuse(
+            rest_error(
                 422,
                 "Reference name must start with 'refs/' and have at least two slashes.",
             )
         })?;
-        if git.branch(branch).is_some() {
-            return Err(refuse(422, "Reference already exists"));
+        if git.branch_head(branch).is_some() {
+            return Err(rest_error(422, "Reference already exists"));
         }
-        if git.rev(sha).is_none() {
-            return Err(refuse(422, "Object does not exist"));
+        if git.resolve_commit(sha).is_none() {
+            return Err(rest_error(422, "Object does not exist"));
         }
         self.may_move(at, None, sha)?;
         git.update_ref(name, sha)?;
-        Ok(Reply::json(201, &self.ref_shape(at, branch, sha)))
+        Ok(HttpResponse::json(201, &self.ref_shape(at, branch, sha)))
     }
 
-    pub fn update_ref(&self, at: &Place<'_>, name: &str) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn update_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         let git = self.host.git(at.owner, at.name);
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
-        let sha = self.text("sha").unwrap_or_default();
+        let sha = self.body_str("sha").unwrap_or_default();
         let old = git
-            .branch(branch)
-            .ok_or_else(|| refuse(422, "Reference does not exist"))?;
-        if git.rev(sha).is_none() {
-            return Err(refuse(422, "Object does not exist"));
+            .branch_head(branch)
+            .ok_or_else(|| rest_error(422, "Reference does not exist"))?;
+        if git.resolve_commit(sha).is_none() {
+            return Err(rest_error(422, "Object does not exist"));
         }
         let forced = self.body["force"] == Value::Bool(true);
         if !forced && git.merge_base(&old, sha).as_deref() != Some(old.as_str()) {
-            return Err(refuse(422, "Update is not a fast forward"));
+            return Err(rest_error(422, "Update is not a fast forward"));
         }
         self.may_move(at, Some(&old), sha)?;
         git.update_ref(&format!("refs/heads/{branch}"), sha)?;
-        ok(self.ref_shape(at, branch, sha))
+        ok_json(self.ref_shape(at, branch, sha))
     }
 
-    pub fn delete_ref(&self, at: &Place<'_>, name: &str) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn delete_ref(&self, at: &RepoPath<'_>, name: &str) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         let git = self.host.git(at.owner, at.name);
         let branch = name.strip_prefix("heads/").ok_or_else(not_found)?;
-        git.branch(branch)
-            .ok_or_else(|| refuse(422, "Reference does not exist"))?;
-        git.text(&["update-ref", "-d", &format!("refs/heads/{branch}")])?;
-        Ok(Reply::empty(204))
+        git.branch_head(branch)
+            .ok_or_else(|| rest_error(422, "Reference does not exist"))?;
+        git.output_text(&["update-ref", "-d", &format!("refs/heads/{branch}")])?;
+        Ok(HttpResponse::empty(204))
     }
 
     /// Workflow files move only with the `workflows` permission.
-    fn may_move(&self, at: &Place<'_>, old: Option<&str>, new: &str) -> Result<(), Refusal> {
-        if self.token()?.may("workflows", "write") {
+    fn may_move(&self, at: &RepoPath<'_>, old: Option<&str>, new: &str) -> Result<(), RestError> {
+        if self.require_token()?.has_permission("workflows", "write") {
             return Ok(());
         }
         let git = self.host.git(at.owner, at.name);
-        let default = self.read(at, |repo| repo.default_branch.clone())?;
-        let from = old.map(str::to_owned).or_else(|| git.branch(&default));
+        let default = self.read_repo(at, |repo| repo.default_branch.clone())?;
+        let from = old.map(str::to_owned).or_else(|| git.branch_head(&default));
         let Some(from) = from else { return Ok(()) };
-        let touched = git.text(&["diff", "--name-only", &from, new, "--", ".github/workflows"])?;
+        let touched =
+            git.output_text(&["diff", "--name-only", &from, new, "--", ".github/workflows"])?;
         match touched.lines().next() {
-            Some(path) => Err(refuse(
+            Some(path) => Err(rest_error(
                 403,
                 format!(
                     "refusing to allow a GitHub App to create or update workflow `{path}` without `workflows` permission"
@@ -100,105 +101,105 @@ impl Call<'_> {
         }
     }
 
-    pub fn create_blob(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "contents", "write")?;
-        let content = self.text("content").unwrap_or_default();
-        let bytes = match self.text("encoding") {
+    pub fn create_blob(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
+        let content = self.body_str("content").unwrap_or_default();
+        let bytes = match self.body_str("encoding") {
             Some("base64") => BASE64
                 .decode(content.replace('\n', "").as_bytes())
-                .map_err(|_| refuse(422, "content is not valid Base64"))?,
+                .map_err(|_| rest_error(422, "content is not valid Base64"))?,
             _ => content.as_bytes().to_vec(),
         };
-        let sha = self.host.git(at.owner, at.name).blob(&bytes)?;
-        Ok(Reply::json(
+        let sha = self.host.git(at.owner, at.name).write_blob(&bytes)?;
+        Ok(HttpResponse::json(
             201,
-            &json!({"sha": sha, "url": format!("{}/repos/{}/{}/git/blobs/{sha}", self.host.api, at.owner, at.name)}),
+            &json!({"sha": sha, "url": format!("{}/repos/{}/{}/git/blobs/{sha}", self.host.api_url, at.owner, at.name)}),
         ))
     }
 
-    pub fn create_tree(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn create_tree(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         let git = self.host.git(at.owner, at.name);
         let mut entries = Vec::new();
         for entry in self.body["tree"].as_array().into_iter().flatten() {
             let field = |name: &str| entry[name].as_str().map(str::to_owned);
-            let path = field("path").ok_or_else(|| refuse(422, "tree.path is missing"))?;
+            let path = field("path").ok_or_else(|| rest_error(422, "tree.path is missing"))?;
             let mode = field("mode").unwrap_or_else(|| "100644".into());
             let sha = match field("content") {
-                Some(content) => Some(git.blob(content.as_bytes())?),
+                Some(content) => Some(git.write_blob(content.as_bytes())?),
                 None => field("sha"),
             };
             entries.push((path, mode, sha));
         }
-        let sha = git.tree(self.text("base_tree"), &entries)?;
-        Ok(Reply::json(201, &self.tree_shape(at, &sha)?))
+        let sha = git.write_tree(self.body_str("base_tree"), &entries)?;
+        Ok(HttpResponse::json(201, &self.tree_shape(at, &sha)?))
     }
 
-    pub fn read_tree(&self, at: &Place<'_>, sha: &str) -> Answer {
-        self.need(at, "contents", "read")?;
-        ok(self.tree_shape(at, sha).map_err(|_| not_found())?)
+    pub fn read_tree(&self, at: &RepoPath<'_>, sha: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
+        ok_json(self.tree_shape(at, sha).map_err(|_| not_found())?)
     }
 
-    fn tree_shape(&self, at: &Place<'_>, sha: &str) -> Result<Value, Refusal> {
+    fn tree_shape(&self, at: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
         let git = self.host.git(at.owner, at.name);
-        let sha = git.text(&[
+        let sha = git.output_text(&[
             "rev-parse",
             "--verify",
             "--quiet",
             &format!("{sha}^{{tree}}"),
         ])?;
         let mut args = vec!["ls-tree", "-l"];
-        if self.param("recursive").is_some() {
+        if self.query_param("recursive").is_some() {
             args.push("-r");
         }
         args.push(&sha);
-        let listing = git.text(&args)?;
+        let listing = git.output_text(&args)?;
         let entries: Vec<Value> = listing
             .lines()
-            .filter_map(super::git::entry)
+            .filter_map(super::git::parse_tree_entry)
             .map(|entry| json!({"path": entry.path, "mode": entry.mode, "type": entry.kind, "sha": entry.sha, "size": entry.size}))
             .collect();
         Ok(json!({"sha": sha, "tree": entries, "truncated": false}))
     }
 
-    pub fn create_commit(&self, at: &Place<'_>) -> Answer {
-        self.need(at, "contents", "write")?;
+    pub fn create_commit(&self, at: &RepoPath<'_>) -> RestResult {
+        self.require_permission(at, "contents", "write")?;
         let git = self.host.git(at.owner, at.name);
         let parents = self.body["parents"].as_array().cloned().unwrap_or_default();
         let parents: Vec<String> = parents
             .iter()
             .filter_map(|p| p.as_str().map(str::to_owned))
             .collect();
-        let login = self.token()?.login.clone();
+        let login = self.require_token()?.login.clone();
         let email = format!("{login}@users.noreply.github.com");
         let author = (
             self.body["author"]["name"].as_str().unwrap_or(&login),
             self.body["author"]["email"].as_str().unwrap_or(&email),
         );
-        let message = self.text("message").unwrap_or_default();
+        let message = self.body_str("message").unwrap_or_default();
         let sha = git.commit_tree(
-            self.text("tree").unwrap_or_default(),
+            self.body_str("tree").unwrap_or_default(),
             &parents,
             message,
             author,
         )?;
-        Ok(Reply::json(201, &self.commit_shape(at, &sha)?))
+        Ok(HttpResponse::json(201, &self.commit_shape(at, &sha)?))
     }
 
-    pub fn read_commit(&self, at: &Place<'_>, sha: &str) -> Answer {
-        self.need(at, "contents", "read")?;
-        ok(self.commit_shape(at, sha).map_err(|_| not_found())?)
+    pub fn read_commit(&self, at: &RepoPath<'_>, sha: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
+        ok_json(self.commit_shape(at, sha).map_err(|_| not_found())?)
     }
 
-    fn commit_shape(&self, at: &Place<'_>, sha: &str) -> Result<Value, Refusal> {
+    fn commit_shape(&self, at: &RepoPath<'_>, sha: &str) -> Result<Value, RestError> {
         let git = self.host.git(at.owner, at.name);
-        let tree = git.text(&[
+        let tree = git.output_text(&[
             "rev-parse",
             "--verify",
             "--quiet",
             &format!("{sha}^{{tree}}"),
         ])?;
-        let parents = git.text(&["rev-list", "--parents", "-n", "1", sha])?;
+        let parents = git.output_text(&["rev-list", "--parents", "-n", "1", sha])?;
         let parents: Vec<Value> = parents
             .split_whitespace()
             .skip(1)
@@ -212,25 +213,25 @@ impl Call<'_> {
         Ok(json!({
             "sha": commit.sha, "message": commit.message, "tree": {"sha": tree}, "parents": parents,
             "author": {"name": commit.author, "email": commit.email},
-            "html_url": format!("{}/{}/{}/commit/{sha}", self.host.server, at.owner, at.name),
+            "html_url": format!("{}/{}/{}/commit/{sha}", self.host.server_url, at.owner, at.name),
         }))
     }
 
-    pub fn compare(&self, at: &Place<'_>, range: &str) -> Answer {
-        self.need(at, "contents", "read")?;
+    pub fn compare(&self, at: &RepoPath<'_>, range: &str) -> RestResult {
+        self.require_permission(at, "contents", "read")?;
         let git = self.host.git(at.owner, at.name);
         let (base, head) = range.split_once("...").ok_or_else(not_found)?;
         let (base, head) = (
-            git.rev(base).ok_or_else(not_found)?,
-            git.rev(head).ok_or_else(not_found)?,
+            git.resolve_commit(base).ok_or_else(not_found)?,
+            git.resolve_commit(head).ok_or_else(not_found)?,
         );
         let from = git.merge_base(&base, &head).ok_or_else(not_found)?;
         let ahead = git.log(&format!("{base}..{head}"));
         let behind = git.log(&format!("{head}..{base}")).len();
         let files: Vec<Value> = git
-            .changes(&from, &head)?
+            .diff(&from, &head)?
             .iter()
-            .map(super::pulls::file_shape)
+            .map(super::pulls::file_json)
             .collect();
         let commits: Vec<Value> = ahead
             .iter()
@@ -243,7 +244,7 @@ impl Call<'_> {
             (0, _) => "behind",
             _ => "diverged",
         };
-        ok(
+        ok_json(
             json!({"status": status, "ahead_by": ahead.len(), "behind_by": behind, "total_commits": ahead.len(), "merge_base_commit": {"sha": from}, "commits": commits, "files": files}),
         )
     }

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use data_encoding::BASE64;
 
-use super::Inner;
-use super::git::{command, feed};
-use super::model::Token;
-use super::rest::Place;
-use crate::http::{Reply, Request};
-use crate::page::Page;
+use super::GitHubInner;
+use super::git::{git_command, run_with_input};
+use super::model::IssuedToken;
+use super::rest::RepoPath;
+use crate::html_page::HtmlPage;
+use crate::http::{HttpRequest, HttpResponse};
 
 /// Refuses pushes that touch workflow files, as the host does to Apps without that permission.
 const GUARD: &str = r#"#!/bin/sh
@@ -26,19 +26,19 @@ while read -r old new ref; do
 done
 "#;
 
-impl Inner {
-    pub fn site(&self, request: &Request) -> Reply {
+impl GitHubInner {
+    pub fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
         let segments = request.segments();
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (request.method.as_str(), path.as_slice()) {
             ("GET", ["_logs", secret]) => self.serve_log(secret),
             ("GET", [owner, repo, "info", "refs"]) => {
-                let service = request.param("service").unwrap_or_default();
+                let service = request.query_param("service").unwrap_or_default();
                 match service.strip_prefix("git-") {
                     Some(service @ ("upload-pack" | "receive-pack")) => {
                         self.git_service(request, owner, repo, service, true)
                     }
-                    _ => Reply::text(403, "dumb HTTP is not served"),
+                    _ => HttpResponse::text(403, "dumb HTTP is not served"),
                 }
             }
             ("POST", [owner, repo, "git-upload-pack"]) => {
@@ -48,49 +48,54 @@ impl Inner {
                 self.git_service(request, owner, repo, "receive-pack", false)
             }
             ("GET", [owner, name, "pull", number]) => self
-                .pull_page(&Place { owner, name }, number)
-                .unwrap_or_else(|| Reply::text(404, "Not Found")),
+                .pull_page(&RepoPath { owner, name }, number)
+                .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),
             ("GET", [owner, name, "actions", "runs", id]) => self
-                .run_page(&Place { owner, name }, id)
-                .unwrap_or_else(|| Reply::text(404, "Not Found")),
+                .run_page(&RepoPath { owner, name }, id)
+                .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),
             ("GET", [owner, name]) => self
-                .repo_page(&Place { owner, name })
-                .unwrap_or_else(|| Reply::text(404, "Not Found")),
-            _ => Reply::text(404, "Not Found"),
+                .repo_page(&RepoPath { owner, name })
+                .unwrap_or_else(|| HttpResponse::text(404, "Not Found")),
+            _ => HttpResponse::text(404, "Not Found"),
         }
     }
 
     fn git_service(
         &self,
-        request: &Request,
+        request: &HttpRequest,
         owner: &str,
         repo: &str,
         service: &str,
         advertise: bool,
-    ) -> Reply {
+    ) -> HttpResponse {
         let name = repo.strip_suffix(".git").unwrap_or(repo);
         let token = match self.git_caller(request) {
             Ok(token) => token,
             Err(refusal) => return refusal,
         };
-        let known = self.shelf.read(|model| model.find(owner, name).is_some());
-        if !known || !token.sees(owner, name) || !token.may("contents", "read") {
-            return Reply::text(404, "Repository not found.");
+        let known = self
+            .model
+            .read(|model| model.find_repo(owner, name).is_some());
+        if !known
+            || !token.can_access_repo(owner, name)
+            || !token.has_permission("contents", "read")
+        {
+            return HttpResponse::text(404, "Repository not found.");
         }
-        if service == "receive-pack" && !token.may("contents", "write") {
+        if service == "receive-pack" && !token.has_permission("contents", "write") {
             let message = format!(
                 "Permission to {owner}/{name}.git denied to {}.",
                 token.login
             );
-            return Reply::text(403, message);
+            return HttpResponse::text(403, message);
         }
         self.serve_git(request, owner, name, service, advertise, &token)
-            .unwrap_or_else(|error| Reply::text(500, format!("{error:#}")))
+            .unwrap_or_else(|error| HttpResponse::text(500, format!("{error:#}")))
     }
 
-    fn git_caller(&self, request: &Request) -> Result<Token, Reply> {
+    fn git_caller(&self, request: &HttpRequest) -> Result<IssuedToken, HttpResponse> {
         let challenge = |text: &str| {
-            Reply::text(401, text).header("www-authenticate", "Basic realm=\"GitHub\"")
+            HttpResponse::text(401, text).header("www-authenticate", "Basic realm=\"GitHub\"")
         };
         let header = request.header("authorization").unwrap_or_default();
         let (scheme, rest) = header.split_once(' ').unwrap_or_default();
@@ -105,29 +110,29 @@ impl Inner {
             None
         };
         let secret = secret.ok_or_else(|| challenge("Authentication required"))?;
-        self.token(&secret)
+        self.find_token(&secret)
             .ok_or_else(|| challenge("Invalid username or token."))
     }
 
     fn serve_git(
         &self,
-        request: &Request,
+        request: &HttpRequest,
         owner: &str,
         name: &str,
         service: &str,
         advertise: bool,
-        token: &Token,
-    ) -> anyhow::Result<Reply> {
+        token: &IssuedToken,
+    ) -> anyhow::Result<HttpResponse> {
         let git = self.git(owner, name);
         install_guard(&git.dir)?;
         let protocol = request.header("git-protocol").unwrap_or_default();
-        let mut git_command = command(&git.dir);
+        let mut git_command = git_command(&git.dir);
         git_command.args([service, "--stateless-rpc"]);
         if advertise {
             git_command.arg("--advertise-refs");
         }
         git_command.arg(".").env("GIT_PROTOCOL", protocol);
-        let may = if token.may("workflows", "write") {
+        let may = if token.has_permission("workflows", "write") {
             "yes"
         } else {
             "no"
@@ -137,10 +142,10 @@ impl Inner {
             Some("gzip" | "x-gzip") => gunzip(&request.body)?,
             _ => request.body.to_vec(),
         };
-        let at = Place { owner, name };
-        let before = self.watched(&at);
-        let output = feed(git_command, Some(&body))?;
-        self.tell_watchers(&at, &before);
+        let at = RepoPath { owner, name };
+        let before = self.watched_branch_heads(&at);
+        let output = run_with_input(git_command, Some(&body))?;
+        self.notify_push_watchers(&at, &before);
         let kind = if advertise { "advertisement" } else { "result" };
         let content_type = format!("application/x-git-{service}-{kind}");
         let mut answer = Vec::new();
@@ -149,14 +154,14 @@ impl Inner {
             write!(answer, "{:04x}{line}0000", line.len() + 4)?;
         }
         answer.extend(output.stdout);
-        Ok(Reply::new(200, &content_type, answer).header("cache-control", "no-cache"))
+        Ok(HttpResponse::new(200, &content_type, answer).header("cache-control", "no-cache"))
     }
 
-    fn pull_page(&self, at: &Place<'_>, number: &str) -> Option<Reply> {
-        self.refresh_pulls(at);
+    fn pull_page(&self, at: &RepoPath<'_>, number: &str) -> Option<HttpResponse> {
+        self.refresh_pull_heads(at);
         let number: u64 = number.parse().ok()?;
-        let (pull, comments) = self.shelf.read(|model| {
-            let repo = &model.repos[model.find(at.owner, at.name)?];
+        let (pull, comments) = self.model.read(|model| {
+            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
             let comments = repo
                 .comments
                 .iter()
@@ -167,71 +172,71 @@ impl Inner {
             ))
         })?;
         let git = self.git(at.owner, at.name);
-        let base = git.branch(&pull.base)?;
+        let base = git.branch_head(&pull.base)?;
         let from = git.merge_base(&base, &pull.head_sha).unwrap_or(base);
         let diff = git
-            .text(&["diff", &from, &pull.head_sha, "--"])
+            .output_text(&["diff", &from, &pull.head_sha, "--"])
             .unwrap_or_default();
-        let mut page = Page::new(&format!("{} #{number}", pull.title));
+        let mut page = HtmlPage::new(&format!("{} #{number}", pull.title));
         let state = match (&pull.merged, pull.open, pull.draft) {
             (Some(_), _, _) => "merged",
             (None, false, _) => "closed",
             (None, true, true) => "draft",
             (None, true, false) => "open",
         };
-        page.line(&format!(
+        page.paragraph(&format!(
             "{state}: {} → {} by {}",
             pull.head, pull.base, pull.author
         ));
-        page.text(&pull.body);
-        page.text(&diff);
+        page.preformatted(&pull.body);
+        page.preformatted(&diff);
         for comment in &comments {
-            page.boxed(&comment.author, &comment.body);
+            page.section(&comment.author, &comment.body);
         }
-        Some(page.reply())
+        Some(page.into_response())
     }
 
-    fn run_page(&self, at: &Place<'_>, id: &str) -> Option<Reply> {
+    fn run_page(&self, at: &RepoPath<'_>, id: &str) -> Option<HttpResponse> {
         let id: u64 = id.parse().ok()?;
-        let run = self.shelf.read(|model| {
-            let repo = &model.repos[model.find(at.owner, at.name)?];
+        let run = self.model.read(|model| {
+            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
             repo.runs.iter().find(|run| run.id == id).cloned()
         })?;
-        let mut page = Page::new(&run.title);
+        let mut page = HtmlPage::new(&run.title);
         let conclusion = run.conclusion.clone().unwrap_or_default();
-        page.line(&format!(
+        page.paragraph(&format!(
             "{} {conclusion}, attempt {}",
-            run.status.word(),
+            run.status.as_str(),
             run.attempt
         ));
         for place in 0..100 {
             let Some(log) = self.job_log(&run, place) else {
                 break;
             };
-            page.text(&log);
+            page.preformatted(&log);
         }
-        Some(page.reply())
+        Some(page.into_response())
     }
 
-    fn repo_page(&self, at: &Place<'_>) -> Option<Reply> {
-        let (branch, pulls) = self.shelf.read(|model| {
-            let repo = &model.repos[model.find(at.owner, at.name)?];
+    fn repo_page(&self, at: &RepoPath<'_>) -> Option<HttpResponse> {
+        let (branch, pulls) = self.model.read(|model| {
+            let repo = &model.repos[model.find_repo(at.owner, at.name)?];
             Some((repo.default_branch.clone(), repo.pulls.clone()))
         })?;
-        let mut page = Page::new(&format!("{}/{}", at.owner, at.name));
+        let mut page = HtmlPage::new(&format!("{}/{}", at.owner, at.name));
         let git = self.git(at.owner, at.name);
-        page.text(
-            &git.text(&["ls-tree", "-r", "--name-only", &branch])
+        page.preformatted(
+            &git.output_text(&["ls-tree", "-r", "--name-only", &branch])
                 .unwrap_or_default(),
         );
         for pull in pulls {
             let url = format!(
                 "{}/{}/{}/pull/{}",
-                self.server, at.owner, at.name, pull.number
+                self.server_url, at.owner, at.name, pull.number
             );
             page.link(&format!("#{} {}", pull.number, pull.title), &url);
         }
-        Some(page.reply())
+        Some(page.into_response())
     }
 }
 
@@ -255,5 +260,5 @@ fn gunzip(body: &[u8]) -> anyhow::Result<Vec<u8>> {
     gzip.args(["-dc"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null());
-    Ok(feed(gzip, Some(body))?.stdout)
+    Ok(run_with_input(gzip, Some(body))?.stdout)
 }

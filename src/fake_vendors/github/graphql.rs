@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Inner;
-use super::model::{Comment, Pull, Repo, Review, Thread};
-use super::rest::{Answer, Call, Place, ok};
+use super::GitHubInner;
+use super::model::{CommentRecord, PullRecord, RepoRecord, ReviewRecord, ReviewThreadRecord};
+use super::rest::{ApiCall, RepoPath, RestResult, ok_json};
 use crate::clock::iso_seconds as iso;
-use crate::graphql::{Failure, Graph, Plan, Resolved, Schema, execute};
+use crate::graphql::{FieldError, QueryPlan, Resolved, Resolver, Schema, execute};
 
 #[derive(Clone)]
 enum Node {
@@ -17,11 +17,11 @@ enum Node {
     Repo(String, String),
     Pull(String, String, u64),
     Payload(&'static str, Box<Node>),
-    Thread(Box<Thread>),
+    Thread(Box<ReviewThreadRecord>),
     /// What a conversation began with.
-    Remark(Box<Thread>),
-    Comment(Box<Comment>),
-    Review(Box<Review>),
+    Remark(Box<ReviewThreadRecord>),
+    Comment(Box<CommentRecord>),
+    Review(Box<ReviewRecord>),
     /// By its name.
     Commit(String),
     /// By login, as REST has it.
@@ -29,29 +29,32 @@ enum Node {
 }
 
 struct Session<'a, 'b> {
-    call: &'a Call<'b>,
+    call: &'a ApiCall<'b>,
 }
 
-impl Call<'_> {
-    pub fn graphql(&self) -> Answer {
-        self.token()?;
+impl ApiCall<'_> {
+    pub fn graphql(&self) -> RestResult {
+        self.require_token()?;
         let schema = Schema::parse(include_str!("graphql.schema.graphql"))?;
-        let query = self.text("query").unwrap_or_default();
+        let query = self.body_str("query").unwrap_or_default();
         let empty = Map::new();
         let variables = self.body["variables"].as_object().unwrap_or(&empty);
         let error = |message: String, kind: &str, path: Value| {
-            ok(json!({"data": null, "errors": [{"message": message, "type": kind, "path": path}]}))
+            ok_json(
+                json!({"data": null, "errors": [{"message": message, "type": kind, "path": path}]}),
+            )
         };
-        let plan = match Plan::read(&schema, query, variables, self.text("operationName")) {
+        let plan = match QueryPlan::parse(&schema, query, variables, self.body_str("operationName"))
+        {
             Ok(plan) => plan,
             Err(message) => {
-                return ok(
+                return ok_json(
                     json!({"errors": [{"message": message, "extensions": {"code": "undefinedField"}}]}),
                 );
             }
         };
         match execute(&mut Session { call: self }, &plan) {
-            Ok(data) => ok(json!({"data": data})),
+            Ok(data) => ok_json(json!({"data": data})),
             Err((key, failure)) => {
                 let kind = failure.extensions["type"].as_str().unwrap_or("NOT_FOUND");
                 error(failure.message, kind, json!([key]))
@@ -60,17 +63,17 @@ impl Call<'_> {
     }
 }
 
-fn failure(kind: &str, message: String) -> Failure {
-    Failure {
+fn failure(kind: &str, message: String) -> FieldError {
+    FieldError {
         message,
         extensions: json!({"type": kind}),
     }
 }
 
-impl Inner {
+impl GitHubInner {
     fn find_pull(&self, node_id: &str) -> Option<(String, String, u64)> {
         let id: u64 = node_id.strip_prefix("PR_")?.parse().ok()?;
-        self.shelf.read(|model| {
+        self.model.read(|model| {
             model.repos.iter().find_map(|repo| {
                 let pull = repo.pulls.iter().find(|pull| pull.id == id)?;
                 Some((repo.owner.clone(), repo.name.clone(), pull.number))
@@ -80,18 +83,22 @@ impl Inner {
 }
 
 impl Session<'_, '_> {
-    fn with_pull<R>(&self, node: &Node, look: impl FnOnce(&Repo, &Pull) -> R) -> Option<R> {
+    fn with_pull<R>(
+        &self,
+        node: &Node,
+        look: impl FnOnce(&RepoRecord, &PullRecord) -> R,
+    ) -> Option<R> {
         let Node::Pull(owner, name, number) = node else {
             return None;
         };
-        let at = Place { owner, name };
+        let at = RepoPath { owner, name };
         let found = self
             .call
-            .read(&at, |repo| repo.pull(*number).map(|pull| look(repo, pull)));
+            .read_repo(&at, |repo| repo.pull(*number).map(|pull| look(repo, pull)));
         found.ok().flatten()
     }
 
-    fn by_id(&self, id: &str) -> Result<Node, Failure> {
+    fn by_id(&self, id: &str) -> Result<Node, FieldError> {
         let missing = || {
             failure(
                 "NOT_FOUND",
@@ -99,14 +106,14 @@ impl Session<'_, '_> {
             )
         };
         let (owner, name, number) = self.call.host.find_pull(id).ok_or_else(missing)?;
-        let at = Place {
+        let at = RepoPath {
             owner: &owner,
             name: &name,
         };
         self.call
-            .need(&at, "pull_requests", "read")
+            .require_permission(&at, "pull_requests", "read")
             .map_err(|_| missing())?;
-        self.call.host.refresh_pulls(&at);
+        self.call.host.refresh_pull_heads(&at);
         Ok(Node::Pull(owner, name, number))
     }
 
@@ -115,36 +122,40 @@ impl Session<'_, '_> {
         payload: &'static str,
         args: &Map<String, Value>,
         draft: bool,
-    ) -> Result<Node, Failure> {
+    ) -> Result<Node, FieldError> {
         let id = args
             .get("input")
             .map(|input| input["pullRequestId"].clone())
             .unwrap_or_default();
         let node = self.by_id(id.as_str().unwrap_or_default())?;
         if let Node::Pull(owner, name, number) = &node {
-            let at = Place { owner, name };
-            let allowed = self.call.need(&at, "pull_requests", "write");
+            let at = RepoPath { owner, name };
+            let allowed = self.call.require_permission(&at, "pull_requests", "write");
             allowed.map_err(|_| {
                 failure("FORBIDDEN", "Resource not accessible by integration".into())
             })?;
             self.call
                 .host
-                .change_pull(&at, *number, |pull| pull.draft = draft);
+                .update_pull(&at, *number, |pull| pull.draft = draft);
         }
         Ok(Node::Payload(payload, Box::new(node)))
     }
 
-    fn root_field(&self, name: &str, args: &Map<String, Value>) -> Result<Resolved<Node>, Failure> {
+    fn root_field(
+        &self,
+        name: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Resolved<Node>, FieldError> {
         let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
         Ok(Resolved::Node(match name {
             "viewer" => Node::User,
             "node" => self.by_id(text("id"))?,
             "repository" => {
-                let at = Place {
+                let at = RepoPath {
                     owner: text("owner"),
                     name: text("name"),
                 };
-                let seen = self.call.need(&at, "metadata", "read");
+                let seen = self.call.require_permission(&at, "metadata", "read");
                 seen.map_err(|_| {
                     failure(
                         "NOT_FOUND",
@@ -222,10 +233,10 @@ impl Session<'_, '_> {
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),
-                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.at))),
+                "mergedAt" => json!(pull.merged.as_ref().map(|merge| iso(merge.created_at))),
                 _ => json!(format!(
                     "{}/pull/{}",
-                    self.call.host.repo_html(repo),
+                    self.call.host.repo_html_url(repo),
                     pull.number
                 )),
             }
@@ -234,7 +245,7 @@ impl Session<'_, '_> {
     }
 }
 
-impl Graph for Session<'_, '_> {
+impl Resolver for Session<'_, '_> {
     type Node = Node;
 
     fn root(&self) -> Node {
@@ -258,23 +269,25 @@ impl Graph for Session<'_, '_> {
         }
     }
 
-    fn field(
+    fn resolve_field(
         &mut self,
         node: &Node,
         name: &str,
         args: &Map<String, Value>,
-    ) -> Result<Resolved<Node>, Failure> {
+    ) -> Result<Resolved<Node>, FieldError> {
         Ok(match (node, name) {
             (Node::Root, _) => self.root_field(name, args)?,
             (Node::User, _) => {
-                let login = self.call.token().map(|token| token.login.clone());
+                let login = self.call.require_token().map(|token| token.login.clone());
                 Resolved::Leaf(json!(login.unwrap_or_default()))
             }
             (Node::Payload(_, pull), "pullRequest") => Resolved::Node((**pull).clone()),
             (Node::Payload(..), _) => Resolved::Null,
             (Node::Repo(owner, repo), "pullRequest") => {
                 let number = args.get("number").and_then(Value::as_u64).unwrap_or(0);
-                self.call.host.refresh_pulls(&Place { owner, name: repo });
+                self.call
+                    .host
+                    .refresh_pull_heads(&RepoPath { owner, name: repo });
                 let pull = Node::Pull(owner.clone(), repo.clone(), number);
                 match self.with_pull(&pull, |_, _| ()) {
                     Some(()) => Resolved::Node(pull),
@@ -306,7 +319,7 @@ impl Graph for Session<'_, '_> {
             (Node::Remark(thread), "fullDatabaseId") => {
                 Resolved::Leaf(json!(thread.id.to_string()))
             }
-            (Node::Remark(thread), "createdAt") => Resolved::Leaf(json!(iso(thread.at))),
+            (Node::Remark(thread), "createdAt") => Resolved::Leaf(json!(iso(thread.created_at))),
             (Node::Comment(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
             (Node::Comment(one), _) => Resolved::Leaf(comment_field(one, name)),
             (Node::Review(one), "author") => Resolved::Node(Node::Actor(one.author.clone())),
@@ -318,7 +331,7 @@ impl Graph for Session<'_, '_> {
         })
     }
 
-    fn order(&self, node: &Node, _: &str) -> (i64, i64) {
+    fn sort_key(&self, node: &Node, _: &str) -> (i64, i64) {
         match node {
             // The oldest come first.
             Node::Thread(thread) => (0, -i64::try_from(thread.id).unwrap_or(0)),
@@ -328,7 +341,7 @@ impl Graph for Session<'_, '_> {
         }
     }
 
-    fn page_too_large(&self, max: i64) -> Failure {
+    fn page_size_error(&self, max: i64) -> FieldError {
         failure(
             "EXCESSIVE_PAGINATION",
             format!("Requesting more records exceeds the `first` limit of {max} records."),
@@ -336,27 +349,27 @@ impl Graph for Session<'_, '_> {
     }
 }
 
-fn comment_field(comment: &Comment, name: &str) -> Value {
+fn comment_field(comment: &CommentRecord, name: &str) -> Value {
     match name {
         "fullDatabaseId" => json!(comment.id.to_string()),
         "isMinimized" => json!(false),
         "body" => json!(comment.body),
-        "createdAt" => json!(iso(comment.at)),
+        "createdAt" => json!(iso(comment.submitted_at)),
         _ => json!(format!("IC_{}", comment.id)),
     }
 }
 
-fn review_field(review: &Review, name: &str) -> Value {
+fn review_field(review: &ReviewRecord, name: &str) -> Value {
     match name {
         "fullDatabaseId" => json!(review.id.to_string()),
         "state" => json!(review.state),
         "body" => json!(review.body),
-        "submittedAt" => json!(iso(review.at)),
+        "submittedAt" => json!(iso(review.created_at)),
         _ => json!(format!("PRR_{}", review.id)),
     }
 }
 
-fn thread_field(thread: &Thread, name: &str) -> Value {
+fn thread_field(thread: &ReviewThreadRecord, name: &str) -> Value {
     match name {
         "isResolved" => json!(thread.resolved),
         "isOutdated" => json!(thread.outdated),

@@ -4,25 +4,25 @@
 //! files live in real bare repositories and are asked of git each time, so the two cannot disagree.
 
 mod actions;
+mod api_json;
 mod apps;
 mod auth;
-mod by_hand;
 mod checks;
 mod ci;
 mod comments;
 mod contents;
+mod fake_repo;
+mod fake_runs;
 mod git;
 mod git_data;
 mod git_http;
 mod graphql;
-mod hooks;
 mod jobs;
 mod model;
 mod pulls;
-mod repo;
 mod rest;
-mod reviewers;
-mod shapes;
+mod reviews_and_checks;
+mod webhooks;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,60 +32,60 @@ use std::time::Duration;
 
 use serde_json::json;
 
-pub(crate) use self::ci::process;
+pub(crate) use self::ci::detached_process;
+pub use self::fake_repo::{FakeRepo, PullCommentSnapshot, PullSnapshot, RunSnapshot};
 pub use self::git::CommitSnapshot;
-pub use self::hooks::Delivered;
-pub use self::model::Means;
-pub use self::repo::{CommentSnapshot, PullSnapshot, Repo, RunSnapshot};
-pub use self::reviewers::CheckReport;
+pub use self::model::CheckKind;
+pub use self::reviews_and_checks::CheckReport;
+pub use self::webhooks::DeliveredWebhook;
 
-use self::ci::Foreman;
-use self::git::Git;
+use self::ci::RunController;
+use self::git::BareRepository;
 use self::model::Model;
 use crate::clock;
-use crate::http::{Reply, Request};
-use crate::post::HookDial;
-use crate::state::{Shelf, lock};
+use crate::http::{HttpRequest, HttpResponse};
+use crate::persistence::{PersistedModel, lock};
+use crate::webhook_sender::WebhookFaults;
 
 /// The stand-in repository host. Clones are the same host.
 #[derive(Clone)]
-pub struct GitHub {
-    inner: Arc<Inner>,
+pub struct FakeGitHub {
+    inner: Arc<GitHubInner>,
     /// None where runs are only records.
-    foreman: Option<Arc<Foreman>>,
+    foreman: Option<Arc<RunController>>,
 }
 
 /// How a host is set up.
-pub(crate) struct Setup {
+pub(crate) struct GitHubOptions {
     pub dir: PathBuf,
     /// Base of the REST API.
-    pub api: String,
+    pub api_url: String,
     /// Base of pages and git.
-    pub server: String,
-    pub static_token: String,
+    pub server_url: String,
+    pub personal_token: String,
     pub app_id: u64,
     pub app_slug: String,
     pub app_key_pem: Option<String>,
     /// Runs are only records: none is started, and a test tells what becomes of each.
-    pub runs_by_hand: bool,
+    pub fake_runs: bool,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct GitHubInner {
     pub dir: PathBuf,
-    pub api: String,
-    pub server: String,
-    pub shelf: Shelf<Model>,
-    pub app: auth::App,
+    pub api_url: String,
+    pub server_url: String,
+    pub model: PersistedModel<Model>,
+    pub app: auth::GitHubApp,
     /// The machine's own search path, which jobs get behind their tools.
-    pub path: String,
+    pub search_path: String,
     timing: Mutex<Timing>,
     quota: Mutex<Quota>,
     /// Short-lived addresses of logs: secret, then where it leads and until when.
-    downloads: Mutex<HashMap<String, (jobs::Download, i64)>>,
+    log_downloads: Mutex<HashMap<String, (jobs::LogDownload, i64)>>,
     /// Whom to tell of pushes, by repository.
-    watchers: Mutex<Vec<(String, reviewers::Watcher)>>,
-    pub hooks: hooks::Hooks,
-    runs_by_hand: bool,
+    push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
+    pub webhooks: webhooks::Webhooks,
+    fake_runs: bool,
 }
 
 /// How slow the host is about runs.
@@ -102,25 +102,25 @@ struct Quota {
     reset: i64,
 }
 
-impl GitHub {
-    pub(crate) fn open(setup: Setup) -> anyhow::Result<Self> {
-        let Setup {
+impl FakeGitHub {
+    pub(crate) fn open(setup: GitHubOptions) -> anyhow::Result<Self> {
+        let GitHubOptions {
             dir,
-            api,
-            server,
-            static_token,
+            api_url: api,
+            server_url: server,
+            personal_token: static_token,
             app_id,
             app_slug,
             app_key_pem,
-            runs_by_hand,
+            fake_runs: runs_by_hand,
         } = setup;
         std::fs::create_dir_all(dir.join("git"))?;
-        git::unlock(&dir.join("git"))?;
+        git::remove_stale_locks(&dir.join("git"))?;
         std::fs::create_dir_all(dir.join("runs"))?;
-        let inner = Arc::new(Inner {
-            shelf: Shelf::open(dir.join("github.json"))?,
-            app: auth::App::new(app_id, app_slug, static_token, app_key_pem.as_deref())?,
-            path: search_path()?,
+        let inner = Arc::new(GitHubInner {
+            model: PersistedModel::open(dir.join("github.json"))?,
+            app: auth::GitHubApp::new(app_id, app_slug, static_token, app_key_pem.as_deref())?,
+            search_path: search_path()?,
             timing: Mutex::new(Timing {
                 start_delay: Duration::from_millis(200),
                 listing_delay: Duration::ZERO,
@@ -130,29 +130,29 @@ impl GitHub {
                 used: HashMap::new(),
                 reset: 0,
             }),
-            downloads: Mutex::default(),
-            watchers: Mutex::default(),
-            hooks: hooks::Hooks::start(),
-            runs_by_hand,
+            log_downloads: Mutex::default(),
+            push_watchers: Mutex::default(),
+            webhooks: webhooks::Webhooks::start(),
+            fake_runs: runs_by_hand,
             dir,
-            api,
-            server,
+            api_url: api,
+            server_url: server,
         });
         let foreman = match runs_by_hand {
             true => None,
-            false => Some(Arc::new(Foreman::start(inner.clone())?)),
+            false => Some(Arc::new(RunController::start(inner.clone())?)),
         };
         Ok(Self { inner, foreman })
     }
 
     /// A repository, there or not; `seed` or any setting makes it.
-    pub fn repo(&self, owner: &str, name: &str) -> Repo {
-        Repo::new(self.inner.clone(), owner, name)
+    pub fn repo(&self, owner: &str, name: &str) -> FakeRepo {
+        FakeRepo::new(self.inner.clone(), owner, name)
     }
 
     /// The personal token that may do everything.
-    pub fn token(&self) -> &str {
-        &self.inner.app.static_token
+    pub fn personal_token(&self) -> &str {
+        &self.inner.app.personal_token
     }
 
     /// The App's id, which its JWTs must name as issuer.
@@ -171,13 +171,13 @@ impl GitHub {
     }
 
     /// The runs of all repositories that were dispatched after this one, each with its repository.
-    pub fn runs_after(&self, id: u64) -> Vec<(Repo, RunSnapshot)> {
-        let new = self.inner.shelf.read(|model| {
-            let of = |repo: &model::Repo| {
+    pub fn runs_after(&self, id: u64) -> Vec<(FakeRepo, RunSnapshot)> {
+        let new = self.inner.model.read(|model| {
+            let of = |repo: &model::RepoRecord| {
                 let newest_first = repo.runs.iter().rev();
                 let new = newest_first
                     .take_while(|run| run.id > id)
-                    .map(repo::snapshot);
+                    .map(fake_repo::run_snapshot);
                 let place = (repo.owner.clone(), repo.name.clone());
                 new.map(|run| (place.clone(), run)).collect::<Vec<_>>()
             };
@@ -199,40 +199,46 @@ impl GitHub {
     }
 
     /// What goes wrong with webhooks from now on.
-    pub fn set_hook_dial(&self, dial: HookDial) {
-        self.inner.hooks.dial(dial);
+    pub fn set_webhook_faults(&self, dial: WebhookFaults) {
+        self.inner.webhooks.set_faults(dial);
     }
 
     /// Webhooks that were sent, in the order they went.
-    pub fn delivered(&self) -> Vec<Delivered> {
-        self.inner.hooks.delivered()
+    pub fn webhook_deliveries(&self) -> Vec<DeliveredWebhook> {
+        self.inner.webhooks.deliveries()
     }
 
     /// Whether every webhook has been sent.
-    pub fn has_delivered(&self) -> bool {
-        self.inner.hooks.is_idle()
+    pub fn is_webhook_queue_empty(&self) -> bool {
+        self.inner.webhooks.is_idle()
     }
 
     /// Takes a permission from the App. Tokens that were made before keep it.
-    pub fn withhold(&self, permission: &str) {
-        let edit = |model: &mut model::Model| model.withheld.insert(permission.to_owned());
-        self.inner.shelf.commit(edit);
+    pub fn deny_permission(&self, permission: &str) {
+        let edit =
+            |model: &mut model::Model| model.denied_permissions.insert(permission.to_owned());
+        self.inner.model.update_and_flush(edit);
     }
 
     /// Gives the App a permission back. Tokens that were made before do not get it.
-    pub fn grant(&self, permission: &str) {
-        let edit = |model: &mut model::Model| model.withheld.remove(permission);
-        self.inner.shelf.commit(edit);
+    pub fn grant_permission(&self, permission: &str) {
+        let edit = |model: &mut model::Model| model.denied_permissions.remove(permission);
+        self.inner.model.update_and_flush(edit);
     }
 
     /// Makes the plain token a classic one with these scopes, separated by commas.
-    pub fn scope_token(&self, scopes: &str) {
+    pub fn set_token_scopes(&self, scopes: &str) {
         let edit = |model: &mut model::Model| model.token_scopes = Some(scopes.to_owned());
-        self.inner.shelf.commit(edit);
+        self.inner.model.update_and_flush(edit);
     }
 
     /// A token as an installation of the App would get it, for these repositories of one owner.
-    pub fn mint_token(&self, owner: &str, repos: &[&str], permissions: &[(&str, &str)]) -> String {
+    pub fn create_installation_token(
+        &self,
+        owner: &str,
+        repos: &[&str],
+        permissions: &[(&str, &str)],
+    ) -> String {
         let permissions = permissions
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
@@ -243,17 +249,17 @@ impl GitHub {
             .installation_token(owner, Some(repos), permissions.collect());
         let text = auth::opaque_token(self.inner.app.id);
         self.inner
-            .shelf
-            .commit(|model| model.tokens.insert(text.clone(), token));
+            .model
+            .update_and_flush(|model| model.tokens.insert(text.clone(), token));
         text
     }
 
     pub(crate) fn keep_in_memory(&self) {
-        self.inner.shelf.keep_in_memory();
+        self.inner.model.keep_in_memory();
     }
 
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        self.inner.shelf.settle()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.inner.model.flush()
     }
 
     /// Stops looking after runs; they go on.
@@ -267,23 +273,23 @@ impl GitHub {
         self.inner.kill_runs();
     }
 
-    pub(crate) fn rest(&self, request: &Request) -> Reply {
-        self.inner.rest(request)
+    pub(crate) fn handle_rest(&self, request: &HttpRequest) -> HttpResponse {
+        self.inner.handle_rest(request)
     }
 
-    pub(crate) fn graphql(&self, request: &Request) -> Reply {
-        self.inner.rest(&Request {
+    pub(crate) fn handle_graphql(&self, request: &HttpRequest) -> HttpResponse {
+        self.inner.handle_rest(&HttpRequest {
             path: "/graphql".into(),
             ..request.clone()
         })
     }
 
     /// Everything outside the API: git, log downloads, pages.
-    pub(crate) fn site(&self, request: &Request) -> Reply {
-        self.inner.site(request)
+    pub(crate) fn handle_site(&self, request: &HttpRequest) -> HttpResponse {
+        self.inner.handle_site(request)
     }
 
-    pub(crate) fn rate_limited(&self, left: Duration) -> Reply {
+    pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
         let limit = lock(&self.inner.quota).limit;
         let reset = (clock::now_ms() + i64::try_from(left.as_millis()).unwrap_or(0)) / 1_000;
         let body = json!({
@@ -291,15 +297,15 @@ impl GitHub {
             "documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api",
             "status": "403",
         });
-        rest::quota_headers(Reply::json(403, &body), limit, limit, reset)
+        rest::quota_headers(HttpResponse::json(403, &body), limit, limit, reset)
             .header("retry-after", left.as_secs() + 1)
     }
 }
 
-impl Inner {
-    pub fn git(&self, owner: &str, name: &str) -> Git {
+impl GitHubInner {
+    pub fn git(&self, owner: &str, name: &str) -> BareRepository {
         let folder = format!("{}.git", name.to_lowercase());
-        Git {
+        BareRepository {
             dir: self.dir.join("git").join(owner.to_lowercase()).join(folder),
         }
     }
@@ -332,7 +338,7 @@ pub(crate) fn install_tools(
         }
         return Ok(());
     }
-    let quoted = |path: &Path| ci::expr::quoted(&path.to_string_lossy());
+    let quoted = |path: &Path| ci::expression::shell_quote(&path.to_string_lossy());
     let claude = format!(
         "#!/bin/sh\nexec {} scripted-agent --scripts {} \"$@\"\n",
         quoted(program),

@@ -12,10 +12,11 @@ use crate::clock;
 pub(crate) struct Model {
     /// Owners in the order they appeared; an installation's id follows from the place.
     pub owners: Vec<String>,
-    pub repos: Vec<Repo>,
-    pub tokens: BTreeMap<String, Token>,
+    pub repos: Vec<RepoRecord>,
+    pub tokens: BTreeMap<String, IssuedToken>,
     /// Permissions that the App asks for and was not given.
-    pub withheld: BTreeSet<String>,
+    #[serde(rename = "withheld")]
+    pub denied_permissions: BTreeSet<String>,
     /// The scopes of the plain token, as the host lists those of a classic one.
     #[serde(default)]
     pub token_scopes: Option<String>,
@@ -24,39 +25,43 @@ pub(crate) struct Model {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Repo {
+pub(crate) struct RepoRecord {
     pub id: u64,
     pub owner: String,
     pub name: String,
     pub default_branch: String,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
     pub secrets: BTreeMap<String, String>,
     pub variables: BTreeMap<String, String>,
     /// Role by login: `read`, `triage`, `write`, `maintain`, `admin`.
-    pub people: BTreeMap<String, String>,
-    pub pulls: Vec<Pull>,
-    pub comments: Vec<Comment>,
-    pub reviews: Vec<Review>,
-    pub threads: Vec<Thread>,
-    pub runs: Vec<Run>,
-    pub checks: Vec<Check>,
+    #[serde(rename = "people")]
+    pub collaborators: BTreeMap<String, String>,
+    pub pulls: Vec<PullRecord>,
+    pub comments: Vec<CommentRecord>,
+    pub reviews: Vec<ReviewRecord>,
+    pub threads: Vec<ReviewThreadRecord>,
+    pub runs: Vec<RunRecord>,
+    pub checks: Vec<CheckRecord>,
     /// Off in a new repository, as at the host.
-    pub actions_open_pulls: bool,
+    #[serde(rename = "actions_open_pulls")]
+    pub actions_can_open_pulls: bool,
     /// Status and message that every dispatch is answered with.
-    pub refuses_dispatches: Option<(u16, String)>,
+    #[serde(rename = "refuses_dispatches")]
+    pub dispatch_error: Option<(u16, String)>,
     pub last_number: u64,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Pull {
+pub(crate) struct PullRecord {
     pub id: u64,
     pub number: u64,
     pub title: String,
     pub body: String,
     pub head: String,
     /// Owner of the fork that the branch is in.
-    #[serde(default)]
-    pub fork: Option<String>,
+    #[serde(rename = "fork", default)]
+    pub fork_owner: Option<String>,
     pub base: String,
     /// Head commit as last seen; the branch itself decides while it exists.
     pub head_sha: String,
@@ -64,36 +69,46 @@ pub(crate) struct Pull {
     pub open: bool,
     pub draft: bool,
     pub merged: Option<Merge>,
-    pub at: i64,
-    pub updated: i64,
-    pub closed: Option<i64>,
+    #[serde(rename = "at")]
+    pub created_at: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
+    #[serde(rename = "closed")]
+    pub closed_at: Option<i64>,
 }
 
-impl Pull {
+impl PullRecord {
     /// Its branch as the host writes it, in a repository of this owner.
     pub fn label(&self, owner: &str) -> String {
-        format!("{}:{}", self.fork.as_deref().unwrap_or(owner), self.head)
+        format!(
+            "{}:{}",
+            self.fork_owner.as_deref().unwrap_or(owner),
+            self.head
+        )
     }
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Merge {
     pub sha: String,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Comment {
+pub(crate) struct CommentRecord {
     pub id: u64,
     pub number: u64,
     pub author: String,
     pub body: String,
-    pub at: i64,
-    pub updated: i64,
+    #[serde(rename = "at")]
+    pub submitted_at: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Review {
+pub(crate) struct ReviewRecord {
     pub id: u64,
     pub number: u64,
     pub author: String,
@@ -101,12 +116,13 @@ pub(crate) struct Review {
     pub state: String,
     pub body: String,
     pub sha: String,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 /// A conversation at a line, by what it began with.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Thread {
+pub(crate) struct ReviewThreadRecord {
     pub id: u64,
     pub number: u64,
     pub author: String,
@@ -116,30 +132,31 @@ pub(crate) struct Thread {
     pub resolved: bool,
     /// The line has changed since.
     pub outdated: bool,
-    #[serde(default)]
-    pub at: i64,
+    #[serde(rename = "at", default)]
+    pub created_at: i64,
 }
 
 /// A check run or, with an empty app, a commit status.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Check {
+pub(crate) struct CheckRecord {
     pub id: u64,
     pub sha: String,
     pub name: String,
     pub app: String,
-    #[serde(default)]
-    pub means: Means,
+    #[serde(rename = "means", default)]
+    pub kind: CheckKind,
     pub status: String,
     pub conclusion: Option<String>,
     pub summary: String,
     #[serde(default)]
     pub text: String,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 /// By what means an App says something about a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Means {
+pub enum CheckKind {
     #[default]
     CheckRun,
     CommitStatus,
@@ -147,7 +164,7 @@ pub enum Means {
 
 /// One workflow run. Its files stand in the runs folder under its id.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Run {
+pub(crate) struct RunRecord {
     pub id: u64,
     pub number: u64,
     pub workflow: String,
@@ -158,30 +175,36 @@ pub(crate) struct Run {
     pub actor: String,
     /// As sent; declared defaults are filled in when the job starts.
     pub inputs: Map<String, Value>,
-    pub status: Status,
+    pub status: RunStatus,
     pub conclusion: Option<String>,
     pub attempt: u64,
+    #[serde(rename = "at")]
     pub at: i64,
-    pub updated: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
     /// The job does not start before.
-    pub due: i64,
+    #[serde(rename = "due")]
+    pub start_at: i64,
     /// Listings do not show the run before.
-    pub listed: i64,
-    pub started: Option<i64>,
+    #[serde(rename = "listed")]
+    pub listed_from: i64,
+    #[serde(rename = "started")]
+    pub started_at: Option<i64>,
     pub timeout_ms: i64,
-    pub cancelled: Option<i64>,
+    #[serde(rename = "cancelled")]
+    pub cancel_requested_at: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
+pub(crate) enum RunStatus {
     Queued,
     InProgress,
     Completed,
 }
 
-impl Status {
-    pub fn word(self) -> &'static str {
+impl RunStatus {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::InProgress => "in_progress",
@@ -192,16 +215,18 @@ impl Status {
 
 /// An installation token, a job's token, or a person's.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Token {
+pub(crate) struct IssuedToken {
     pub login: String,
     /// Full names; `None` is every repository of the owner.
     pub repos: Option<Vec<String>>,
     pub owner: Option<String>,
     /// `None` may do everything.
     pub permissions: Option<BTreeMap<String, String>>,
-    pub expires: Option<i64>,
+    #[serde(rename = "expires")]
+    pub expires_at: Option<i64>,
     /// A job's token ends with its run.
-    pub run: Option<u64>,
+    #[serde(rename = "run")]
+    pub run_id: Option<u64>,
 }
 
 impl Model {
@@ -210,25 +235,25 @@ impl Model {
         1_000_000 + self.last_id
     }
 
-    pub fn find(&self, owner: &str, name: &str) -> Option<usize> {
+    pub fn find_repo(&self, owner: &str, name: &str) -> Option<usize> {
         self.repos.iter().position(|repo| {
             repo.owner.eq_ignore_ascii_case(owner) && repo.name.eq_ignore_ascii_case(name)
         })
     }
 
     /// The repository, made when it is new.
-    pub fn repo(&mut self, owner: &str, name: &str) -> &mut Repo {
-        let at = match self.find(owner, name) {
+    pub fn ensure_repo(&mut self, owner: &str, name: &str) -> &mut RepoRecord {
+        let at = match self.find_repo(owner, name) {
             Some(at) => at,
             None => {
                 let id = self.next_id();
-                self.repos.push(Repo {
+                self.repos.push(RepoRecord {
                     id,
                     owner: owner.to_owned(),
                     name: name.to_owned(),
                     default_branch: "main".into(),
-                    at: clock::now_ms(),
-                    ..Repo::default()
+                    created_at: clock::now_ms(),
+                    ..RepoRecord::default()
                 });
                 if !self.owners.iter().any(|known| known == owner) {
                     self.owners.push(owner.to_owned());
@@ -239,7 +264,7 @@ impl Model {
         &mut self.repos[at]
     }
 
-    pub fn installation(&self, owner: &str) -> Option<u64> {
+    pub fn installation_id(&self, owner: &str) -> Option<u64> {
         let at = self
             .owners
             .iter()
@@ -253,7 +278,7 @@ impl Model {
     }
 }
 
-impl Repo {
+impl RepoRecord {
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
@@ -263,19 +288,19 @@ impl Repo {
         self.last_number
     }
 
-    pub fn pull(&self, number: u64) -> Option<&Pull> {
+    pub fn pull(&self, number: u64) -> Option<&PullRecord> {
         self.pulls.iter().find(|pull| pull.number == number)
     }
 
     /// Something was said on a pull request.
-    pub fn touch(&mut self, number: u64) {
+    pub fn mark_pull_updated(&mut self, number: u64) {
         let pulls = self.pulls.iter_mut();
         for pull in pulls.filter(|pull| pull.number == number) {
-            pull.updated = clock::now_ms();
+            pull.updated_at = clock::now_ms();
         }
     }
 
-    pub fn run_mut(&mut self, id: u64) -> Option<&mut Run> {
+    pub fn run_mut(&mut self, id: u64) -> Option<&mut RunRecord> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
 }

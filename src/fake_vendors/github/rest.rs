@@ -3,27 +3,27 @@
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
-use super::Inner;
+use super::GitHubInner;
 use super::auth::Caller;
-use super::model::{Model, Repo, Token};
+use super::model::{IssuedToken, Model, RepoRecord};
 use crate::clock;
-use crate::http::{Reply, Request, percent_encode};
-use crate::state::lock;
+use crate::http::{HttpRequest, HttpResponse, percent_encode};
+use crate::persistence::lock;
 
 const HOUR_MS: i64 = 3_600_000;
 
 /// An error answer.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RestError {
     pub status: u16,
     pub message: String,
     pub errors: Option<Value>,
 }
 
-pub(crate) type Answer = Result<Reply, Refusal>;
+pub(crate) type RestResult = Result<HttpResponse, RestError>;
 
-pub(crate) fn refuse(status: u16, message: impl Into<String>) -> Refusal {
-    Refusal {
+pub(crate) fn rest_error(status: u16, message: impl Into<String>) -> RestError {
+    RestError {
         status,
         message: message.into(),
         errors: None,
@@ -31,8 +31,8 @@ pub(crate) fn refuse(status: u16, message: impl Into<String>) -> Refusal {
 }
 
 /// A 422 about one field.
-pub(crate) fn invalid(resource: &str, field: &str, message: &str) -> Refusal {
-    Refusal {
+pub(crate) fn validation_error(resource: &str, field: &str, message: &str) -> RestError {
+    RestError {
         status: 422,
         message: "Validation Failed".into(),
         errors: Some(
@@ -41,23 +41,23 @@ pub(crate) fn invalid(resource: &str, field: &str, message: &str) -> Refusal {
     }
 }
 
-pub(crate) fn not_found() -> Refusal {
-    refuse(404, "Not Found")
+pub(crate) fn not_found() -> RestError {
+    rest_error(404, "Not Found")
 }
 
-pub(crate) fn ok(value: Value) -> Answer {
-    Ok(Reply::json(200, &value))
+pub(crate) fn ok_json(value: Value) -> RestResult {
+    Ok(HttpResponse::json(200, &value))
 }
 
-impl From<anyhow::Error> for Refusal {
+impl From<anyhow::Error> for RestError {
     fn from(error: anyhow::Error) -> Self {
-        refuse(500, format!("sandbox: {error:#}"))
+        rest_error(500, format!("sandbox: {error:#}"))
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
-        let Refusal {
+impl From<RestError> for HttpResponse {
+    fn from(refusal: RestError) -> Self {
+        let RestError {
             status,
             message,
             errors,
@@ -70,29 +70,29 @@ impl From<Refusal> for Reply {
         if let Some(errors) = errors {
             body["errors"] = errors;
         }
-        Reply::json(status, &body)
+        HttpResponse::json(status, &body)
     }
 }
 
 /// One authenticated request.
-pub(crate) struct Call<'a> {
-    pub host: &'a Inner,
-    pub request: &'a Request,
+pub(crate) struct ApiCall<'a> {
+    pub host: &'a GitHubInner,
+    pub request: &'a HttpRequest,
     pub body: Value,
     pub caller: Caller,
 }
 
-impl Inner {
-    pub fn rest(&self, request: &Request) -> Reply {
+impl GitHubInner {
+    pub fn handle_rest(&self, request: &HttpRequest) -> HttpResponse {
         if request.header("user-agent").is_none_or(str::is_empty) {
-            return refuse(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
+            return rest_error(403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.").into();
         }
         let credential = request.header("authorization").unwrap_or_default();
         let (limit, used, reset) = self.quota_of(credential);
         let reply = if used >= limit {
-            refuse(403, "API rate limit exceeded for installation ID 5000.").into()
+            rest_error(403, "API rate limit exceeded for installation ID 5000.").into()
         } else {
-            let answer = self.answer(request).unwrap_or_else(Reply::from);
+            let answer = self.answer(request).unwrap_or_else(HttpResponse::from);
             conditional(request, answer)
         };
         // What has not changed costs nothing.
@@ -122,22 +122,22 @@ impl Inner {
         (quota.limit, used, quota.reset)
     }
 
-    fn answer(&self, request: &Request) -> Answer {
+    fn answer(&self, request: &HttpRequest) -> RestResult {
         let body = request
             .json()
-            .ok_or_else(|| refuse(400, "Problems parsing JSON"))?;
-        let call = Call {
+            .ok_or_else(|| rest_error(400, "Problems parsing JSON"))?;
+        let call = ApiCall {
             host: self,
             request,
             body,
-            caller: self.caller(request)?,
+            caller: self.authenticate(request)?,
         };
         call.route()
     }
 }
 
 /// Names what a GET answers, and leaves it out when the caller has it already.
-fn conditional(request: &Request, reply: Reply) -> Reply {
+fn conditional(request: &HttpRequest, reply: HttpResponse) -> HttpResponse {
     if request.method != "GET" || reply.status != 200 {
         return reply;
     }
@@ -148,14 +148,19 @@ fn conditional(request: &Request, reply: Reply) -> Reply {
     }
     let headers = reply.headers.into_iter();
     let headers = headers.filter(|(name, _)| name != "content-type").collect();
-    Reply {
+    HttpResponse {
         headers,
-        ..Reply::empty(304)
+        ..HttpResponse::empty(304)
     }
     .header("etag", etag)
 }
 
-pub(crate) fn quota_headers(reply: Reply, limit: u64, used: u64, reset: i64) -> Reply {
+pub(crate) fn quota_headers(
+    reply: HttpResponse,
+    limit: u64,
+    used: u64,
+    reset: i64,
+) -> HttpResponse {
     reply
         .header("x-ratelimit-limit", limit)
         .header("x-ratelimit-remaining", limit.saturating_sub(used))
@@ -164,17 +169,19 @@ pub(crate) fn quota_headers(reply: Reply, limit: u64, used: u64, reset: i64) -> 
         .header("x-ratelimit-resource", "core")
 }
 
-impl Call<'_> {
-    fn route(&self) -> Answer {
+impl ApiCall<'_> {
+    fn route(&self) -> RestResult {
         let segments = self.request.segments();
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         let method = self.request.method.as_str();
         match (method, path.as_slice()) {
-            ("GET", ["rate_limit"]) => ok(json!({"resources": {}})),
+            ("GET", ["rate_limit"]) => ok_json(json!({"resources": {}})),
             ("GET", ["app"]) => self.app(),
             ("GET", ["user"]) => self.user(),
             ("GET", ["app", "installations"]) => self.installations(),
-            ("POST", ["app", "installations", id, "access_tokens"]) => self.mint(id),
+            ("POST", ["app", "installations", id, "access_tokens"]) => {
+                self.create_installation_token(id)
+            }
             ("GET", ["installation", "repositories"]) => self.installation_repositories(),
             ("GET", ["repos", owner, name, "installation"]) => self.installation(owner, name),
             ("GET", ["orgs" | "users", owner, "installation"]) => self.installation(owner, ""),
@@ -184,8 +191,8 @@ impl Call<'_> {
         }
     }
 
-    fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
-        let at = &Place { owner, name };
+    fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
+        let at = &RepoPath { owner, name };
         match (method, rest) {
             ("GET", []) => self.repository(at),
             ("GET", ["contents", path @ ..]) => self.contents(at, &path.join("/")),
@@ -213,7 +220,7 @@ impl Call<'_> {
             ("GET", ["pulls", number, "merge"]) => self.is_merged(at, number),
             ("GET", ["pulls", number, "reviews"]) => self.reviews(at, number),
             ("POST", ["pulls", number, "reviews"]) => self.create_review(at, number),
-            ("GET", ["pulls", _, "comments"]) => ok(json!([])),
+            ("GET", ["pulls", _, "comments"]) => ok_json(json!([])),
             ("GET", ["pulls", number, "files"]) => self.pull_files(at, number),
             ("GET", ["pulls", number, "commits"]) => self.pull_commits(at, number),
             ("GET", ["issues", number]) => self.get_issue(at, number),
@@ -227,7 +234,7 @@ impl Call<'_> {
         }
     }
 
-    fn actions_route(&self, method: &str, at: &Place<'_>, rest: &[&str]) -> Answer {
+    fn actions_route(&self, method: &str, at: &RepoPath<'_>, rest: &[&str]) -> RestResult {
         match (method, rest) {
             ("GET", ["workflows"]) => self.list_workflows(at),
             ("GET", ["workflows", file]) => self.get_workflow(at, file),
@@ -246,51 +253,66 @@ impl Call<'_> {
     }
 
     /// The caller's token; an App's JWT opens App routes only.
-    pub fn token(&self) -> Result<&Token, Refusal> {
+    pub fn require_token(&self) -> Result<&IssuedToken, RestError> {
         match &self.caller {
             Caller::Token(token) => Ok(token),
-            Caller::App => Err(refuse(401, "Bad credentials")),
+            Caller::App => Err(rest_error(401, "Bad credentials")),
         }
     }
 
     /// Existence before permission, as the host does it: what a caller cannot see is 404.
-    pub fn need(&self, at: &Place<'_>, permission: &str, level: &str) -> Result<(), Refusal> {
-        let token = self.token()?;
+    pub fn require_permission(
+        &self,
+        at: &RepoPath<'_>,
+        permission: &str,
+        level: &str,
+    ) -> Result<(), RestError> {
+        let token = self.require_token()?;
         let known = self
             .host
-            .shelf
-            .read(|model| model.find(at.owner, at.name).is_some());
-        if !known || !token.sees(at.owner, at.name) {
+            .model
+            .read(|model| model.find_repo(at.owner, at.name).is_some());
+        if !known || !token.can_access_repo(at.owner, at.name) {
             return Err(not_found());
         }
-        if token.may(permission, level) {
+        if token.has_permission(permission, level) {
             Ok(())
         } else {
-            Err(refuse(403, "Resource not accessible by integration"))
+            Err(rest_error(403, "Resource not accessible by integration"))
         }
     }
 
     /// Reads the repository's row.
-    pub fn read<R>(&self, at: &Place<'_>, look: impl FnOnce(&Repo) -> R) -> Result<R, Refusal> {
+    pub fn read_repo<R>(
+        &self,
+        at: &RepoPath<'_>,
+        look: impl FnOnce(&RepoRecord) -> R,
+    ) -> Result<R, RestError> {
         let found = |model: &Model| {
             model
-                .find(at.owner, at.name)
+                .find_repo(at.owner, at.name)
                 .map(|row| look(&model.repos[row]))
         };
-        self.host.shelf.read(found).ok_or_else(not_found)
+        self.host.model.read(found).ok_or_else(not_found)
     }
 
-    pub fn param(&self, name: &str) -> Option<String> {
-        self.request.param(name).filter(|value| !value.is_empty())
+    pub fn query_param(&self, name: &str) -> Option<String> {
+        self.request
+            .query_param(name)
+            .filter(|value| !value.is_empty())
     }
 
-    pub fn text(&self, field: &str) -> Option<&str> {
+    pub fn body_str(&self, field: &str) -> Option<&str> {
         self.body[field].as_str()
     }
 
     /// Cuts the asked page out of a list and links its neighbours.
-    pub fn page(&self, items: Vec<Value>, wrap: impl FnOnce(usize, Vec<Value>) -> Value) -> Answer {
-        let number = |name: &str| self.param(name).and_then(|n| n.parse::<usize>().ok());
+    pub fn paginate(
+        &self,
+        items: Vec<Value>,
+        wrap: impl FnOnce(usize, Vec<Value>) -> Value,
+    ) -> RestResult {
+        let number = |name: &str| self.query_param(name).and_then(|n| n.parse::<usize>().ok());
         let size = number("per_page").unwrap_or(30).clamp(1, 100);
         let page = number("page").unwrap_or(1).max(1);
         let total = items.len();
@@ -309,7 +331,7 @@ impl Call<'_> {
             links.push(self.link(page + 1, "next"));
             links.push(self.link(last, "last"));
         }
-        let reply = Reply::json(200, &wrap(total, cut));
+        let reply = HttpResponse::json(200, &wrap(total, cut));
         Ok(if links.is_empty() {
             reply
         } else {
@@ -323,14 +345,14 @@ impl Call<'_> {
         let query: String = others.map(|pair| format!("{pair}&")).collect();
         format!(
             "<{}{}?{query}page={page}>; rel=\"{rel}\"",
-            self.host.api,
+            self.host.api_url,
             percent_encode(&self.request.path)
         )
     }
 }
 
 /// A repository by its address.
-pub(crate) struct Place<'a> {
+pub(crate) struct RepoPath<'a> {
     pub owner: &'a str,
     pub name: &'a str,
 }

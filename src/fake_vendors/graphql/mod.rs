@@ -4,10 +4,10 @@
 //! everything between the query text and those fields happens here. Queries are checked against
 //! the schema *before* anything runs, so a client's misspelling fails as it would in the wild.
 
+mod execution;
 mod plan;
-mod run;
 mod schema;
 
-pub(crate) use plan::{Operation, Plan};
-pub(crate) use run::{Failure, Graph, Resolved, execute};
+pub(crate) use execution::{FieldError, Resolved, Resolver, execute};
+pub(crate) use plan::{Operation, QueryPlan};
 pub(crate) use schema::Schema;

@@ -13,7 +13,7 @@ use async_graphql_parser::types::{
 use async_graphql_parser::{Positioned, parse_query};
 use serde_json::{Map, Value};
 
-use super::schema::{Def, Schema, named};
+use super::schema::{Schema, TypeDefinition, named_type};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -22,27 +22,27 @@ pub(crate) enum Operation {
 }
 
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct QueryPlan {
     pub operation: Operation,
-    pub fields: Vec<Selected>,
+    pub fields: Vec<SelectedField>,
 }
 
 /// One field to answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Selected {
-    pub key: String,
+pub(crate) struct SelectedField {
+    pub response_key: String,
     pub name: String,
     pub args: Map<String, Value>,
     /// Named type the field returns.
-    pub returns: String,
+    pub return_type: String,
     /// Set inside a fragment on a concrete type of an interface.
-    pub only_on: Option<String>,
-    pub fields: Vec<Selected>,
+    pub type_condition: Option<String>,
+    pub fields: Vec<SelectedField>,
 }
 
-impl Plan {
+impl QueryPlan {
     /// Reads and checks; the error is what the server says with status 400.
-    pub fn read(
+    pub fn parse(
         schema: &Schema,
         query: &str,
         variables: &Map<String, Value>,
@@ -88,13 +88,14 @@ impl Plan {
     }
 }
 
-fn points(schema: &Schema, field: &Selected) -> f64 {
-    let inside =
-        |fields: &[Selected]| -> f64 { fields.iter().map(|field| points(schema, field)).sum() };
-    if schema.is_leaf(&field.returns) {
+fn points(schema: &Schema, field: &SelectedField) -> f64 {
+    let inside = |fields: &[SelectedField]| -> f64 {
+        fields.iter().map(|field| points(schema, field)).sum()
+    };
+    if schema.is_leaf(&field.return_type) {
         return 0.1;
     }
-    if !field.returns.ends_with("Connection") {
+    if !field.return_type.ends_with("Connection") {
         return 1.0 + inside(&field.fields);
     }
     let page = ["first", "last"]
@@ -136,11 +137,13 @@ fn coerce_variables(
         let name = definition.name.node.to_string();
         let ty = &definition.var_type.node;
         if !matches!(
-            (schema.get(named(ty)), named(ty)),
-            (Some(Def::Input(_) | Def::Enum(_) | Def::Scalar), _)
-                | (None, "String" | "Int" | "Float" | "Boolean" | "ID")
+            (schema.get(named_type(ty)), named_type(ty)),
+            (
+                Some(TypeDefinition::Input(_) | TypeDefinition::Enum(_) | TypeDefinition::Scalar),
+                _
+            ) | (None, "String" | "Int" | "Float" | "Boolean" | "ID")
         ) {
-            return Err(format!("Unknown type \"{}\".", named(ty)));
+            return Err(format!("Unknown type \"{}\".", named_type(ty)));
         }
         let value = match given.get(&name) {
             Some(value) => value.clone(),
@@ -191,7 +194,7 @@ impl Reader<'_> {
         ty: &str,
         set: &SelectionSet,
         only_on: Option<&str>,
-        into: &mut Vec<Selected>,
+        into: &mut Vec<SelectedField>,
     ) -> Result<(), String> {
         for selection in &set.items {
             if self.skipped(selection.node.directives())? {
@@ -229,27 +232,32 @@ impl Reader<'_> {
         on: &str,
         set: &SelectionSet,
         only_on: Option<&str>,
-        into: &mut Vec<Selected>,
+        into: &mut Vec<SelectedField>,
     ) -> Result<(), String> {
         match (self.schema.get(on), self.schema.get(ty)) {
             (None, _) => Err(format!("Unknown type \"{on}\".")),
             (Some(_), _) if on == ty => self.collect(ty, set, only_on, into),
-            (Some(_), Some(Def::Interface(_))) => self.collect(on, set, Some(on), into),
+            (Some(_), Some(TypeDefinition::Interface(_))) => self.collect(on, set, Some(on), into),
             _ => Err(format!(
                 "Fragment cannot be spread here as objects of type \"{ty}\" can never be of type \"{on}\"."
             )),
         }
     }
 
-    fn field(&self, ty: &str, field: &Field, only_on: Option<&str>) -> Result<Selected, String> {
+    fn field(
+        &self,
+        ty: &str,
+        field: &Field,
+        only_on: Option<&str>,
+    ) -> Result<SelectedField, String> {
         let name = field.name.node.to_string();
         let key = field.response_key().node.to_string();
-        let mut selected = Selected {
-            key,
+        let mut selected = SelectedField {
+            response_key: key,
             name,
             args: Map::new(),
-            returns: "String".into(),
-            only_on: only_on.map(str::to_owned),
+            return_type: "String".into(),
+            type_condition: only_on.map(str::to_owned),
             fields: Vec::new(),
         };
         if selected.name == "__typename" {
@@ -280,7 +288,7 @@ impl Reader<'_> {
                 "Field \"{name}\" argument \"{arg}\" of type \"{arg_ty}\" is required, but it was not provided."
             ));
         }
-        selected.returns = named(&known.ty).to_owned();
+        selected.return_type = named_type(&known.ty).to_owned();
         self.sub_selection(&known.ty.to_string(), field, &mut selected)?;
         Ok(selected)
     }
@@ -289,11 +297,11 @@ impl Reader<'_> {
         &self,
         ty: &str,
         field: &Field,
-        selected: &mut Selected,
+        selected: &mut SelectedField,
     ) -> Result<(), String> {
         let name = &selected.name;
         let empty = field.selection_set.node.items.is_empty();
-        match (self.schema.is_leaf(&selected.returns), empty) {
+        match (self.schema.is_leaf(&selected.return_type), empty) {
             (true, true) => Ok(()),
             (true, false) => Err(format!(
                 "Field \"{name}\" must not have a selection since type \"{ty}\" has no subfields."
@@ -302,7 +310,7 @@ impl Reader<'_> {
                 "Field \"{name}\" of type \"{ty}\" must have a selection of subfields. Did you mean \"{name} {{ ... }}\"?"
             )),
             (false, false) => {
-                let returns = selected.returns.clone();
+                let returns = selected.return_type.clone();
                 self.collect(
                     &returns,
                     &field.selection_set.node,
@@ -341,10 +349,10 @@ impl Reader<'_> {
     }
 }
 
-fn merge(into: &mut Vec<Selected>, field: Selected) {
-    let twin = into
-        .iter_mut()
-        .find(|known| known.key == field.key && known.only_on == field.only_on);
+fn merge(into: &mut Vec<SelectedField>, field: SelectedField) {
+    let twin = into.iter_mut().find(|known| {
+        known.response_key == field.response_key && known.type_condition == field.type_condition
+    });
     match twin {
         Some(twin) => {
             for inner in field.fields {

@@ -6,18 +6,18 @@ use async_graphql_parser::types::{BaseType, Type, TypeKind, TypeSystemDefinition
 use serde_json::{Map, Value};
 
 /// Types by name.
-pub(crate) struct Schema(HashMap<String, Def>);
+pub(crate) struct Schema(HashMap<String, TypeDefinition>);
 
-pub(crate) enum Def {
-    Object(HashMap<String, Field>),
+pub(crate) enum TypeDefinition {
+    Object(HashMap<String, FieldDefinition>),
     /// Answers nothing itself; fragments on concrete types may stand inside it.
-    Interface(HashMap<String, Field>),
+    Interface(HashMap<String, FieldDefinition>),
     Input(HashMap<String, Type>),
     Enum(Vec<String>),
     Scalar,
 }
 
-pub(crate) struct Field {
+pub(crate) struct FieldDefinition {
     pub args: HashMap<String, Type>,
     pub ty: Type,
 }
@@ -34,19 +34,22 @@ impl Schema {
         Ok(Self(types))
     }
 
-    pub fn get(&self, name: &str) -> Option<&Def> {
+    pub fn get(&self, name: &str) -> Option<&TypeDefinition> {
         self.0.get(name)
     }
 
-    pub fn field(&self, ty: &str, field: &str) -> Option<&Field> {
+    pub fn field(&self, ty: &str, field: &str) -> Option<&FieldDefinition> {
         match self.0.get(ty)? {
-            Def::Object(fields) | Def::Interface(fields) => fields.get(field),
+            TypeDefinition::Object(fields) | TypeDefinition::Interface(fields) => fields.get(field),
             _ => None,
         }
     }
 
     pub fn is_leaf(&self, ty: &str) -> bool {
-        matches!(self.0.get(ty), None | Some(Def::Scalar | Def::Enum(_)))
+        matches!(
+            self.0.get(ty),
+            None | Some(TypeDefinition::Scalar | TypeDefinition::Enum(_))
+        )
     }
 
     /// Checks a value against an input type; the error is the vendor library's own wording.
@@ -72,11 +75,11 @@ impl Schema {
     fn coerce_named(&self, name: &str, value: &Value) -> Result<Value, String> {
         let cannot = || Err(format!("{name} cannot represent value: {value}"));
         match self.0.get(name) {
-            Some(Def::Input(fields)) => match value.as_object() {
+            Some(TypeDefinition::Input(fields)) => match value.as_object() {
                 Some(object) => self.coerce_object(name, fields, object),
                 None => Err(format!("Expected type \"{name}\" to be an object.")),
             },
-            Some(Def::Enum(values)) => match value.as_str() {
+            Some(TypeDefinition::Enum(values)) => match value.as_str() {
                 Some(text) if values.iter().any(|known| known == text) => Ok(value.clone()),
                 _ => Err(format!("Value {value} does not exist in \"{name}\" enum.")),
             },
@@ -119,38 +122,38 @@ impl Schema {
 }
 
 /// The named type under all lists.
-pub(crate) fn named(ty: &Type) -> &str {
+pub(crate) fn named_type(ty: &Type) -> &str {
     match &ty.base {
         BaseType::Named(name) => name,
-        BaseType::List(inner) => named(inner),
+        BaseType::List(inner) => named_type(inner),
     }
 }
 
-fn def(kind: TypeKind) -> Def {
+fn def(kind: TypeKind) -> TypeDefinition {
     match kind {
-        TypeKind::Object(object) => Def::Object(fields(object.fields)),
-        TypeKind::Interface(interface) => Def::Interface(fields(interface.fields)),
-        TypeKind::InputObject(input) => Def::Input(
+        TypeKind::Object(object) => TypeDefinition::Object(fields(object.fields)),
+        TypeKind::Interface(interface) => TypeDefinition::Interface(fields(interface.fields)),
+        TypeKind::InputObject(input) => TypeDefinition::Input(
             input
                 .fields
                 .into_iter()
                 .map(|field| (field.node.name.node.to_string(), optional(field.node)))
                 .collect(),
         ),
-        TypeKind::Enum(values) => Def::Enum(
+        TypeKind::Enum(values) => TypeDefinition::Enum(
             values
                 .values
                 .iter()
                 .map(|value| value.node.value.node.to_string())
                 .collect(),
         ),
-        TypeKind::Scalar | TypeKind::Union(_) => Def::Scalar,
+        TypeKind::Scalar | TypeKind::Union(_) => TypeDefinition::Scalar,
     }
 }
 
 fn fields(
     fields: Vec<async_graphql_parser::Positioned<async_graphql_parser::types::FieldDefinition>>,
-) -> HashMap<String, Field> {
+) -> HashMap<String, FieldDefinition> {
     fields
         .into_iter()
         .map(|field| {
@@ -161,7 +164,7 @@ fn fields(
                 .map(|arg| (arg.node.name.node.to_string(), optional(arg.node)))
                 .collect();
             let ty = field.ty.node;
-            (field.name.node.to_string(), Field { args, ty })
+            (field.name.node.to_string(), FieldDefinition { args, ty })
         })
         .collect()
 }

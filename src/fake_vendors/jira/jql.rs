@@ -1,8 +1,8 @@
 //! Enough of the query language for what clients of ours write: fields, lists, `EMPTY`, `AND`,
 //! `OR`, `NOT`, parentheses, `ORDER BY`. Anything else is refused in the vendor's manner.
 
+use super::jql_lexer::{JqlToken, token_text, tokenize};
 use super::model::{Model, PRIORITIES, STATUSES};
-use super::tokens::{Token, shown, tokens};
 
 /// A query that is understood.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ const OPERATORS: &str = "The valid operators are '=', '!=', '<', '>', '<=', '>='
 /// Reads a query. The error is the vendor's sentence.
 pub(crate) fn parse(text: &str) -> Result<Query, String> {
     let mut reader = Reader {
-        tokens: tokens(text)?,
+        tokens: tokenize(text)?,
         at: 0,
     };
     let condition = if reader.at_order() || reader.peek().is_none() {
@@ -53,38 +53,38 @@ pub(crate) fn parse(text: &str) -> Result<Query, String> {
         None => Ok(Query { condition, order }),
         Some(token) => Err(format!(
             "Error in the JQL Query: Expecting either 'OR' or 'AND' but got '{}'. (line 1, character {})",
-            shown(token),
+            token_text(token),
             reader.at + 1
         )),
     }
 }
 
 struct Reader {
-    tokens: Vec<Token>,
+    tokens: Vec<JqlToken>,
     at: usize,
 }
 
 impl Reader {
-    fn peek(&self) -> Option<&Token> {
+    fn peek(&self) -> Option<&JqlToken> {
         self.tokens.get(self.at)
     }
 
     fn takes(&mut self, words: &[&str]) -> bool {
         let is_it = self.peek().is_some_and(|token| match token {
-            Token::Word(text) => words.iter().any(|word| text.eq_ignore_ascii_case(word)),
-            Token::Symbol(symbol) => words.contains(symbol),
-            Token::Quoted(_) => false,
+            JqlToken::Word(text) => words.iter().any(|word| text.eq_ignore_ascii_case(word)),
+            JqlToken::Symbol(symbol) => words.contains(symbol),
+            JqlToken::Quoted(_) => false,
         });
         self.at += usize::from(is_it);
         is_it
     }
 
     fn at_order(&self) -> bool {
-        matches!(self.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case("order"))
+        matches!(self.peek(), Some(JqlToken::Word(word)) if word.eq_ignore_ascii_case("order"))
     }
 
     fn expecting(&self, what: &str) -> String {
-        let got = self.peek().map_or("the end of the query", shown);
+        let got = self.peek().map_or("the end of the query", token_text);
         format!(
             "Error in the JQL Query: Expecting {what} but got '{got}'. (line 1, character {})",
             self.at + 1
@@ -153,7 +153,7 @@ impl Reader {
 
     fn list(&mut self, field: &str) -> Result<Vec<Option<String>>, String> {
         if !self.takes(&["("]) {
-            let value = self.peek().map_or("", shown);
+            let value = self.peek().map_or("", token_text);
             return Err(format!(
                 "Operator 'in' does not support the non-list value '\"{value}\"' for field '{field}'."
             ));
@@ -179,8 +179,8 @@ impl Reader {
 
     fn value(&mut self) -> Option<String> {
         let value = match self.peek()? {
-            Token::Word(text) | Token::Quoted(text) => text.clone(),
-            Token::Symbol(_) => return None,
+            JqlToken::Word(text) | JqlToken::Quoted(text) => text.clone(),
+            JqlToken::Symbol(_) => return None,
         };
         self.at += 1;
         Some(value)
@@ -210,7 +210,7 @@ impl Reader {
 
 impl Query {
     /// What the vendor has against it although it can be read.
-    pub fn problems(&self, model: &Model) -> Vec<String> {
+    pub fn validation_errors(&self, model: &Model) -> Vec<String> {
         let mut found = Vec::new();
         if let Some(condition) = &self.condition {
             condition.problems(model, &mut found);
@@ -242,11 +242,11 @@ impl Condition {
     }
 
     /// Whether an issue meets it; `stale` shows its fields as they were last indexed.
-    pub fn holds(&self, model: &Model, issue: usize, stale: bool) -> bool {
+    pub fn matches(&self, model: &Model, issue: usize, stale: bool) -> bool {
         match self {
-            Self::All(parts) => parts.iter().all(|part| part.holds(model, issue, stale)),
-            Self::Any(parts) => parts.iter().any(|part| part.holds(model, issue, stale)),
-            Self::Not(inner) => !inner.holds(model, issue, stale),
+            Self::All(parts) => parts.iter().all(|part| part.matches(model, issue, stale)),
+            Self::Any(parts) => parts.iter().any(|part| part.matches(model, issue, stale)),
+            Self::Not(inner) => !inner.matches(model, issue, stale),
             Self::Clause(clause) => clause.holds(model, issue, stale),
         }
     }
@@ -334,7 +334,11 @@ impl Clause {
     fn held(&self, model: &Model, at: usize, stale: bool) -> Vec<String> {
         let issue = &model.issues[at];
         if let Some(field) = self.custom(model) {
-            let fields = if stale { &issue.indexed } else { &issue.fields };
+            let fields = if stale {
+                &issue.indexed_fields
+            } else {
+                &issue.fields
+            };
             return fields
                 .get(&model.fields[field].number)
                 .cloned()
@@ -345,7 +349,7 @@ impl Clause {
         let (_, status, category) = STATUSES[issue.status];
         match self.field.to_lowercase().as_str() {
             "project" => vec![project.key.clone(), project.name.clone()],
-            "key" | "issuekey" | "issue" | "id" => vec![model.key(at), issue.id.to_string()],
+            "key" | "issuekey" | "issue" | "id" => vec![model.issue_key(at), issue.id.to_string()],
             "status" => vec![status.to_owned()],
             "statuscategory" => {
                 let name = ["To Do", "In Progress", "Done"][issue.status];
@@ -355,7 +359,8 @@ impl Clause {
             "labels" => issue.labels.clone(),
             "summary" => vec![issue.summary.clone()],
             "parent" => {
-                let both = |parent: usize| [model.key(parent), model.issues[parent].id.to_string()];
+                let both =
+                    |parent: usize| [model.issue_key(parent), model.issues[parent].id.to_string()];
                 issue.parent.into_iter().flat_map(both).collect()
             }
             _ => Vec::new(),

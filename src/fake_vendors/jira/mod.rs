@@ -4,15 +4,15 @@
 //! Search answers from an index that can be made to lag behind, as the vendor's does. In-process
 //! verbs (`JiraTicket`) are what people do in the vendor's app.
 
-mod document;
-mod hooks;
+mod adf;
+mod comments_and_links;
 mod jql;
-mod meta;
+mod jql_lexer;
+mod metadata;
 mod model;
 mod rest;
-mod talk;
 mod ticket;
-mod tokens;
+mod webhooks;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -21,52 +21,52 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-pub use self::model::FieldChange;
+pub use self::model::FieldHistoryEntry;
 pub use self::ticket::{JiraCommentSnapshot, JiraTicket, JiraTicketSnapshot};
 
-use self::model::{Model, Writer};
+use self::model::{ChangeSource, Model};
 use crate::clock;
-use crate::http::{Reply, Request};
-use crate::post::TicketHook;
-use crate::state::{Shelf, lock};
+use crate::http::{HttpRequest, HttpResponse};
+use crate::persistence::{PersistedModel, lock};
+use crate::webhook_sender::TicketWebhookSender;
 
 /// How many requests a minute are allowed, as the headers tell.
 const BURST: u64 = 6_000;
 
 /// The stand-in vendor. Clones are the same vendor.
 #[derive(Clone)]
-pub struct Jira(Arc<Inner>);
+pub struct FakeJira(Arc<Inner>);
 
 struct Inner {
-    shelf: Shelf<Model>,
+    model: PersistedModel<Model>,
     email: String,
     token: String,
-    ways: Mutex<Ways>,
-    base: String,
-    hook: TicketHook,
+    ways: Mutex<Behavior>,
+    base_url: String,
+    webhook_sender: TicketWebhookSender,
 }
 
 /// How the vendor behaves at the moment.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Behavior {
     index_lags: bool,
     we_are_admin: bool,
     page_max: usize,
 }
 
-impl Jira {
+impl FakeJira {
     pub(crate) fn open(dir: &Path, base: String, email: &str, token: &str) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Inner {
-            shelf: Shelf::open(dir.join("jira.json"))?,
+            model: PersistedModel::open(dir.join("jira.json"))?,
             email: email.to_owned(),
             token: token.to_owned(),
-            ways: Mutex::new(Ways {
+            ways: Mutex::new(Behavior {
                 index_lags: false,
                 we_are_admin: false,
                 page_max: 100,
             }),
-            base,
-            hook: TicketHook::start(),
+            base_url: base,
+            webhook_sender: TicketWebhookSender::start(),
         })))
     }
 
@@ -76,12 +76,12 @@ impl Jira {
     }
 
     /// The one API token that is accepted, for its owner and as a bearer.
-    pub fn token(&self) -> &str {
+    pub fn api_token(&self) -> &str {
         &self.0.token
     }
 
     /// From now on searches do not see what the API writes, unless they ask for the issue.
-    pub fn let_index_lag(&self) {
+    pub fn enable_index_lag(&self) {
         lock(&self.0.ways).index_lags = true;
     }
 
@@ -96,43 +96,46 @@ impl Jira {
     }
 
     pub(crate) fn keep_in_memory(&self) {
-        self.0.shelf.keep_in_memory();
+        self.0.model.keep_in_memory();
     }
 
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        self.0.shelf.settle()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.0.model.flush()
     }
 
-    fn ways(&self) -> Ways {
+    fn behavior(&self) -> Behavior {
         *lock(&self.0.ways)
     }
 
-    fn api_writer(&self) -> Writer {
-        if self.ways().index_lags {
-            Writer::LaggingApi
+    fn api_change_source(&self) -> ChangeSource {
+        if self.behavior().index_lags {
+            ChangeSource::ApiWithIndexLag
         } else {
-            Writer::Api
+            ChangeSource::Api
         }
     }
 
-    pub(crate) fn answer(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         let segments = request.segments();
         let mut path: Vec<&str> = segments.iter().map(String::as_str).collect();
         if let ("GET", ["browse", key]) = (request.method.as_str(), &path[..]) {
-            return self.page(key);
+            return self.ticket_page(key);
         }
         // The gateway for bearer tokens.
         if let ["ex", "jira", _, rest @ ..] = &path[..] {
             path = rest.to_vec();
         }
         let ["rest", "api", "3", path @ ..] = &path[..] else {
-            return Reply::text(404, "Not Found");
+            return HttpResponse::text(404, "Not Found");
         };
         if !self.knows(request) {
-            return Reply::text(401, "Client must be authenticated to access this resource.");
+            return HttpResponse::text(
+                401,
+                "Client must be authenticated to access this resource.",
+            );
         }
         let reply = self.rest(request, path);
-        self.tell();
+        self.send_webhooks();
         reply
             .header("x-ratelimit-limit", BURST)
             .header("x-ratelimit-remaining", BURST - 1)
@@ -142,7 +145,7 @@ impl Jira {
             )
     }
 
-    fn knows(&self, request: &Request) -> bool {
+    fn knows(&self, request: &HttpRequest) -> bool {
         let given = request.header("authorization").unwrap_or_default();
         let pair = format!("{}:{}", self.0.email, self.0.token);
         given == format!("Basic {}", BASE64.encode(pair.as_bytes()))
@@ -150,9 +153,9 @@ impl Jira {
     }
 
     /// The refusal of a request beyond the quota.
-    pub(crate) fn rate_limited(&self, left: Duration) -> Reply {
+    pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
         let millis = i64::try_from(left.as_millis()).unwrap_or(60_000);
-        Reply::json(
+        HttpResponse::json(
             429,
             &json!({"errorMessages": ["Rate limit exceeded."], "errors": {}}),
         )
@@ -166,51 +169,55 @@ impl Jira {
         .header("ratelimit-reason", "jira-burst-based")
     }
 
-    fn rest(&self, request: &Request, path: &[&str]) -> Reply {
+    fn rest(&self, request: &HttpRequest, path: &[&str]) -> HttpResponse {
         let Some(body) = request.json() else {
-            return refusal(
+            return error_response(
                 400,
                 "There was an error parsing JSON. Check that your request body is valid.",
             );
         };
-        let shelf = &self.0.shelf;
+        let shelf = &self.0.model;
         match (request.method.as_str(), path) {
             ("GET", ["myself"]) => self.myself(),
-            ("GET", ["serverInfo"]) => Reply::json(
+            ("GET", ["serverInfo"]) => HttpResponse::json(
                 200,
-                &json!({"baseUrl": self.0.base, "version": "1001.0.0-SNAPSHOT", "deploymentType": "Cloud"}),
+                &json!({"baseUrl": self.0.base_url, "version": "1001.0.0-SNAPSHOT", "deploymentType": "Cloud"}),
             ),
             ("POST", ["search", "jql"]) => self.search(&body),
             ("POST", ["issue", "bulkfetch"]) => self.bulk_fetch(&body),
-            ("POST", ["jql", "parse"]) => self.parse(request, &body),
-            ("GET", ["field"]) => shelf.read(meta::fields),
-            ("GET", ["field", id, "context"]) => self.as_admin(|model| meta::contexts(model, id)),
-            ("GET", ["field", id, "context", _, "option"]) => {
-                self.as_admin(|model| meta::options(model, id))
+            ("POST", ["jql", "parse"]) => self.parse_queries(request, &body),
+            ("GET", ["field"]) => shelf.read(metadata::list_fields),
+            ("GET", ["field", id, "context"]) => {
+                self.as_admin(|model| metadata::list_field_contexts(model, id))
             }
-            ("GET", ["project", "search"]) => shelf.read(meta::projects),
+            ("GET", ["field", id, "context", _, "option"]) => {
+                self.as_admin(|model| metadata::list_field_options(model, id))
+            }
+            ("GET", ["project", "search"]) => shelf.read(metadata::list_projects),
             ("GET", ["issue", "createmeta", project, "issuetypes"]) => {
-                shelf.read(|model| meta::issue_types(model, project))
+                shelf.read(|model| metadata::list_issue_types(model, project))
             }
             ("GET", ["issue", "createmeta", project, "issuetypes", _]) => {
-                shelf.read(|model| meta::form(model, project))
+                shelf.read(|model| metadata::create_metadata(model, project))
             }
-            ("POST", ["issueLink"]) => shelf.change(|model| talk::link(model, &body)),
-            (_, ["issue", key, rest @ ..]) => self.issue_request(request, key, rest, &body),
-            _ => Reply::text(404, "Not Found"),
+            ("POST", ["issueLink"]) => {
+                shelf.update(|model| comments_and_links::create_issue_link(model, &body))
+            }
+            (_, ["issue", key, rest @ ..]) => self.handle_issue_request(request, key, rest, &body),
+            _ => HttpResponse::text(404, "Not Found"),
         }
     }
 
-    fn as_admin(&self, look: impl FnOnce(&Model) -> Reply) -> Reply {
-        if self.ways().we_are_admin {
-            self.0.shelf.read(look)
+    fn as_admin(&self, look: impl FnOnce(&Model) -> HttpResponse) -> HttpResponse {
+        if self.behavior().we_are_admin {
+            self.0.model.read(look)
         } else {
-            refusal(403, "Only Jira administrators can access this resource.")
+            error_response(403, "Only Jira administrators can access this resource.")
         }
     }
 
-    fn myself(&self) -> Reply {
-        Reply::json(
+    fn myself(&self) -> HttpResponse {
+        HttpResponse::json(
             200,
             &json!({"accountId": "sandbox", "displayName": "Agent Implement", "emailAddress": self.0.email, "active": true}),
         )
@@ -218,19 +225,19 @@ impl Jira {
 }
 
 /// An error as the vendor words it.
-fn refusal(status: u16, message: &str) -> Reply {
-    Reply::json(status, &json!({"errorMessages": [message], "errors": {}}))
+fn error_response(status: u16, message: &str) -> HttpResponse {
+    HttpResponse::json(status, &json!({"errorMessages": [message], "errors": {}}))
 }
 
 /// An error about one field.
-fn field_refusal(field: &str, message: &str) -> Reply {
-    Reply::json(
+fn field_error_response(field: &str, message: &str) -> HttpResponse {
+    HttpResponse::json(
         400,
         &json!({"errorMessages": [], "errors": {field: message}}),
     )
 }
 
 /// A moment as this vendor writes it: an offset without a colon.
-fn moment(ms: i64) -> Value {
+fn jira_timestamp(ms: i64) -> Value {
     Value::String(clock::iso(ms).replace('Z', "+0000"))
 }

@@ -41,11 +41,11 @@ pub(crate) struct Model {
     pub fields: Vec<CustomField>,
     pub issues: Vec<Issue>,
     pub comments: Vec<Comment>,
-    pub links: Vec<Link>,
+    pub links: Vec<IssueLink>,
     pub remote_links: Vec<RemoteLink>,
     /// Issues whose change nobody has been told of.
     #[serde(skip)]
-    pub touched: BTreeSet<usize>,
+    pub changed_issues: BTreeSet<usize>,
     last_id: u64,
 }
 
@@ -83,17 +83,20 @@ pub(crate) struct Issue {
     /// Values of select fields, by the field's number.
     pub fields: BTreeMap<u64, String>,
     /// The same as the search index shows them.
-    pub indexed: BTreeMap<u64, String>,
+    #[serde(rename = "indexed")]
+    pub indexed_fields: BTreeMap<u64, String>,
     pub parent: Option<usize>,
-    pub at: i64,
-    pub updated: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
     pub deleted: bool,
-    pub history: Vec<FieldChange>,
+    pub history: Vec<FieldHistoryEntry>,
 }
 
 /// One change of a select field, in the order it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FieldChange {
+pub struct FieldHistoryEntry {
     pub field: String,
     pub value: Option<String>,
     /// False when a person did it (an in-process verb).
@@ -108,12 +111,13 @@ pub(crate) struct Comment {
     pub body: Value,
     pub properties: Vec<Value>,
     pub by_api: bool,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 /// A link of type Blocks.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Link {
+pub(crate) struct IssueLink {
     pub id: u64,
     pub blocker: usize,
     pub blocked: usize,
@@ -146,7 +150,7 @@ impl Model {
     }
 
     /// The project with this key, made with the two fields when it is new.
-    pub fn project(&mut self, key: &str, name: &str) -> usize {
+    pub fn ensure_project(&mut self, key: &str, name: &str) -> usize {
         if let Some(at) = self.projects.iter().position(|project| project.key == key) {
             return at;
         }
@@ -156,13 +160,13 @@ impl Model {
             key: key.to_owned(),
             name: name.to_owned(),
         });
-        self.field(STATUS_FIELD, &STATUS_OPTIONS);
-        self.field(REPO_FIELD, &[]);
+        self.ensure_field(STATUS_FIELD, &STATUS_OPTIONS);
+        self.ensure_field(REPO_FIELD, &[]);
         self.projects.len() - 1
     }
 
     /// The field with this name, made when it is new; it gets the options it lacks.
-    pub fn field(&mut self, name: &str, options: &[&str]) -> usize {
+    pub fn ensure_field(&mut self, name: &str, options: &[&str]) -> usize {
         let known = self.fields.iter().position(|field| field.name == name);
         let at = known.unwrap_or_else(|| {
             let number = self.next_id();
@@ -192,7 +196,7 @@ impl Model {
             .position(|field| field.id() == id_or_name || field.name == id_or_name)
     }
 
-    pub fn key(&self, issue: usize) -> String {
+    pub fn issue_key(&self, issue: usize) -> String {
         let issue = &self.issues[issue];
         format!("{}-{}", self.projects[issue.project].key, issue.number)
     }
@@ -202,8 +206,8 @@ impl Model {
         let living = || 0..self.issues.len();
         living().find(|at| {
             let issue = &self.issues[*at];
-            let is_named =
-                issue.id.to_string() == id_or_key || self.key(*at).eq_ignore_ascii_case(id_or_key);
+            let is_named = issue.id.to_string() == id_or_key
+                || self.issue_key(*at).eq_ignore_ascii_case(id_or_key);
             is_named && !issue.deleted
         })
     }
@@ -223,10 +227,10 @@ impl Model {
             priority: Some("Medium".into()),
             labels: Vec::new(),
             fields: BTreeMap::new(),
-            indexed: BTreeMap::new(),
+            indexed_fields: BTreeMap::new(),
             parent: None,
-            at: now,
-            updated: now,
+            created_at: now,
+            updated_at: now,
             deleted: false,
             history: Vec::new(),
         });
@@ -234,26 +238,26 @@ impl Model {
     }
 
     /// Sets or clears a select field; what changes nothing leaves no history.
-    pub fn set_field(&mut self, issue: usize, field: usize, value: Option<&str>, by: Writer) {
+    pub fn set_field(&mut self, issue: usize, field: usize, value: Option<&str>, by: ChangeSource) {
         let (number, name) = (self.fields[field].number, self.fields[field].name.clone());
         if self.issues[issue].fields.get(&number).map(String::as_str) == value {
             return;
         }
-        self.touched.insert(issue);
+        self.changed_issues.insert(issue);
         let issue = &mut self.issues[issue];
         match value {
             Some(value) => issue.fields.insert(number, value.to_owned()),
             None => issue.fields.remove(&number),
         };
-        issue.updated = clock::now_ms();
-        issue.history.push(FieldChange {
+        issue.updated_at = clock::now_ms();
+        issue.history.push(FieldHistoryEntry {
             field: name,
             value: value.map(str::to_owned),
-            by_api: by != Writer::Person,
-            at_ms: issue.updated,
+            by_api: by != ChangeSource::Person,
+            at_ms: issue.updated_at,
         });
-        if by != Writer::LaggingApi {
-            issue.indexed = issue.fields.clone();
+        if by != ChangeSource::ApiWithIndexLag {
+            issue.indexed_fields = issue.fields.clone();
         }
     }
 
@@ -271,17 +275,17 @@ impl Model {
             body,
             properties,
             by_api,
-            at: clock::now_ms(),
+            created_at: clock::now_ms(),
         });
         self.comments.len() - 1
     }
 
     /// Says that one issue blocks another, once.
-    pub fn block(&mut self, blocker: usize, blocked: usize) {
-        let is_same = |link: &Link| link.blocker == blocker && link.blocked == blocked;
+    pub fn add_blocking_link(&mut self, blocker: usize, blocked: usize) {
+        let is_same = |link: &IssueLink| link.blocker == blocker && link.blocked == blocked;
         if !self.links.iter().any(is_same) {
             let id = self.next_id();
-            self.links.push(Link {
+            self.links.push(IssueLink {
                 id,
                 blocker,
                 blocked,
@@ -292,8 +296,8 @@ impl Model {
 
 /// Who changes a field, and whether the search index follows at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
+pub(crate) enum ChangeSource {
     Person,
     Api,
-    LaggingApi,
+    ApiWithIndexLag,
 }

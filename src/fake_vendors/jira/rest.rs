@@ -3,9 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::jql::{self, Query};
-use super::model::{Model, PRIORITIES, STATUSES, Writer};
-use super::{Jira, field_refusal, meta, moment, refusal, talk};
-use crate::http::{Reply, Request};
+use super::model::{ChangeSource, Model, PRIORITIES, STATUSES};
+use super::{
+    FakeJira, comments_and_links, error_response, field_error_response, jira_timestamp, metadata,
+};
+use crate::http::{HttpRequest, HttpResponse};
 
 /// How many issues may be fetched at once.
 const BULK_MAX: usize = 100;
@@ -23,34 +25,34 @@ const SEARCH_FIELDS: [&str; 9] = [
     "reconcileIssues",
 ];
 
-impl Jira {
-    pub(super) fn search(&self, body: &Value) -> Reply {
+impl FakeJira {
+    pub(super) fn search(&self, body: &Value) -> HttpResponse {
         let unknown = body.as_object().into_iter().flatten();
         if let Some((name, _)) = unknown
             .into_iter()
             .find(|(name, _)| !SEARCH_FIELDS.contains(&name.as_str()))
         {
-            return refusal(
+            return error_response(
                 400,
                 &format!("Invalid request payload: unknown property '{name}'."),
             );
         }
-        self.0.shelf.read(|model| {
+        self.0.model.read(|model| {
             let query = match understood(model, body["jql"].as_str().unwrap_or_default()) {
                 Ok(query) => query,
                 Err(problems) => {
-                    return Reply::json(400, &json!({"errorMessages": problems, "errors": {}}));
+                    return HttpResponse::json(400, &json!({"errorMessages": problems, "errors": {}}));
                 }
             };
             if query.condition.is_none() {
-                return refusal(400, "Unbounded JQL queries are not allowed here. Please add a search restriction to your query.");
+                return error_response(400, "Unbounded JQL queries are not allowed here. Please add a search restriction to your query.");
             }
             self.found(model, &query, body)
         })
     }
 
-    fn found(&self, model: &Model, query: &Query, body: &Value) -> Reply {
-        let ways = self.ways();
+    fn found(&self, model: &Model, query: &Query, body: &Value) -> HttpResponse {
+        let ways = self.behavior();
         let afresh: Vec<u64> = body["reconcileIssues"]
             .as_array()
             .into_iter()
@@ -62,7 +64,7 @@ impl Jira {
             .filter(|at| !model.issues[*at].deleted)
             .filter(|at| {
                 let condition = query.condition.as_ref();
-                condition.is_some_and(|condition| condition.holds(model, *at, is_stale(*at)))
+                condition.is_some_and(|condition| condition.matches(model, *at, is_stale(*at)))
             })
             .collect();
         let is_ascending = query
@@ -97,11 +99,11 @@ impl Jira {
         if !is_last {
             page["nextPageToken"] = (from + size).to_string().into();
         }
-        Reply::json(200, &page)
+        HttpResponse::json(200, &page)
     }
 
     /// Issues that are not there are left out without a word.
-    pub(super) fn bulk_fetch(&self, body: &Value) -> Reply {
+    pub(super) fn bulk_fetch(&self, body: &Value) -> HttpResponse {
         let strings = |name: &str| -> Vec<String> {
             let items = body[name].as_array().into_iter().flatten();
             items
@@ -110,23 +112,23 @@ impl Jira {
         };
         let (asked, fields) = (strings("issueIdsOrKeys"), strings("fields"));
         if asked.is_empty() || asked.len() > BULK_MAX {
-            return refusal(400, "issueIdsOrKeys must hold between 1 and 100 items.");
+            return error_response(400, "issueIdsOrKeys must hold between 1 and 100 items.");
         }
         let names: Vec<&str> = fields.iter().map(String::as_str).collect();
-        self.0.shelf.read(|model| {
+        self.0.model.read(|model| {
             let found = asked.iter().filter_map(|id| model.find_issue(id));
             let shown = found.map(|at| self.issue_json(model, at, &names, false));
-            Reply::json(
+            HttpResponse::json(
                 200,
                 &json!({"issues": shown.collect::<Vec<_>>(), "issueErrors": []}),
             )
         })
     }
 
-    pub(super) fn parse(&self, request: &Request, body: &Value) -> Reply {
-        let mode = request.param("validation");
+    pub(super) fn parse_queries(&self, request: &HttpRequest, body: &Value) -> HttpResponse {
+        let mode = request.query_param("validation");
         if !matches!(mode.as_deref(), Some("strict" | "warn" | "none")) {
-            return refusal(400, "The validation parameter is required.");
+            return error_response(400, "The validation parameter is required.");
         }
         let queries = body["queries"].as_array().cloned().unwrap_or_default();
         if queries.is_empty()
@@ -134,9 +136,9 @@ impl Jira {
                 .iter()
                 .any(|query| query.as_str().is_none_or(str::is_empty))
         {
-            return refusal(400, "At least one query is required.");
+            return error_response(400, "At least one query is required.");
         }
-        self.0.shelf.read(|model| {
+        self.0.model.read(|model| {
             let parsed: Vec<Value> = queries
                 .iter()
                 .map(
@@ -146,68 +148,76 @@ impl Jira {
                     },
                 )
                 .collect();
-            Reply::json(200, &json!({"queries": parsed}))
+            HttpResponse::json(200, &json!({"queries": parsed}))
         })
     }
 
-    pub(super) fn issue_request(
+    pub(super) fn handle_issue_request(
         &self,
-        request: &Request,
+        request: &HttpRequest,
         key: &str,
         rest: &[&str],
         body: &Value,
-    ) -> Reply {
-        let shelf = &self.0.shelf;
+    ) -> HttpResponse {
+        let shelf = &self.0.model;
         let Some(at) = shelf.read(|model| model.find_issue(key)) else {
-            return refusal(
+            return error_response(
                 404,
                 "Issue does not exist or you do not have permission to see it.",
             );
         };
         match (request.method.as_str(), rest) {
             ("GET", []) => shelf.read(|model| {
-                let wanted = request.param("fields").unwrap_or_else(|| "*all".into());
+                let wanted = request
+                    .query_param("fields")
+                    .unwrap_or_else(|| "*all".into());
                 let names: Vec<&str> = wanted.split(',').collect();
-                Reply::json(200, &self.issue_json(model, at, &names, false))
+                HttpResponse::json(200, &self.issue_json(model, at, &names, false))
             }),
             ("PUT", []) => {
-                let writer = self.api_writer();
-                shelf.change(|model| edit(model, at, body, writer))
+                let writer = self.api_change_source();
+                shelf.update(|model| edit(model, at, body, writer))
             }
-            ("GET", ["editmeta"]) => shelf.read(meta::edit),
-            ("GET", ["comment"]) => shelf.read(|model| talk::comments(model, at, request)),
-            ("POST", ["comment"]) => shelf.change(|model| talk::comment(model, at, body)),
+            ("GET", ["editmeta"]) => shelf.read(metadata::edit_metadata),
+            ("GET", ["comment"]) => {
+                shelf.read(|model| comments_and_links::list_comments(model, at, request))
+            }
+            ("POST", ["comment"]) => {
+                shelf.update(|model| comments_and_links::create_comment(model, at, body))
+            }
             ("PUT", ["comment", id]) => {
-                shelf.change(|model| talk::edit_comment(model, at, id, body))
+                shelf.update(|model| comments_and_links::edit_comment(model, at, id, body))
             }
             ("DELETE", ["comment", id]) => {
-                shelf.change(|model| talk::delete_comment(model, at, id))
+                shelf.update(|model| comments_and_links::delete_comment(model, at, id))
             }
-            ("POST", ["remotelink"]) => shelf.change(|model| talk::remote_link(model, at, body)),
+            ("POST", ["remotelink"]) => {
+                shelf.update(|model| comments_and_links::upsert_remote_link(model, at, body))
+            }
             ("GET", ["transitions"]) => {
                 let all: Vec<Value> = STATUSES
                     .iter()
                     .map(|(id, name, _)| json!({"id": id, "name": name, "to": {"id": id, "name": name}}))
                     .collect();
-                Reply::json(200, &json!({"transitions": all}))
+                HttpResponse::json(200, &json!({"transitions": all}))
             }
-            ("POST", ["transitions"]) => shelf.change(|model| {
+            ("POST", ["transitions"]) => shelf.update(|model| {
                 let wanted = body["transition"]["id"].as_str().unwrap_or_default();
                 match STATUSES.iter().position(|(id, _, _)| *id == wanted) {
                     Some(status) => {
                         model.issues[at].status = status;
-                        Reply::empty(204)
+                        HttpResponse::empty(204)
                     }
-                    None => refusal(400, "The transition is not valid for the issue."),
+                    None => error_response(400, "The transition is not valid for the issue."),
                 }
             }),
-            _ => Reply::text(404, "Not Found"),
+            _ => HttpResponse::text(404, "Not Found"),
         }
     }
 
     fn issue_json(&self, model: &Model, at: usize, names: &[&str], stale: bool) -> Value {
         let id = model.issues[at].id;
-        let (key, base) = (model.key(at), &self.0.base);
+        let (key, base) = (model.issue_key(at), &self.0.base_url);
         if names.is_empty() || names == ["id"] {
             return json!({"id": id.to_string()});
         }
@@ -230,7 +240,7 @@ impl Jira {
 /// A query that is good as it stands, or all that is wrong with it.
 fn understood(model: &Model, text: &str) -> Result<Query, Vec<String>> {
     let query = jql::parse(text).map_err(|problem| vec![problem])?;
-    let problems = query.problems(model);
+    let problems = query.validation_errors(model);
     if problems.is_empty() {
         Ok(query)
     } else {
@@ -246,7 +256,7 @@ fn status(model: &Model, at: usize) -> Value {
 /// An issue as others show it.
 fn brief(model: &Model, at: usize) -> Value {
     json!({
-        "id": model.issues[at].id.to_string(), "key": model.key(at),
+        "id": model.issues[at].id.to_string(), "key": model.issue_key(at),
         "fields": {"summary": model.issues[at].summary, "status": status(model, at)},
     })
 }
@@ -284,8 +294,8 @@ fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
     put("status", status(model, at));
     put("priority", priority.unwrap_or_default());
     put("labels", json!(issue.labels));
-    put("created", moment(issue.at));
-    put("updated", moment(issue.updated));
+    put("created", jira_timestamp(issue.created_at));
+    put("updated", jira_timestamp(issue.updated_at));
     put("issuelinks", links(model, at));
     put(
         "project",
@@ -294,7 +304,11 @@ fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
     if let Some(parent) = issue.parent {
         put("parent", brief(model, parent));
     }
-    let values = if stale { &issue.indexed } else { &issue.fields };
+    let values = if stale {
+        &issue.indexed_fields
+    } else {
+        &issue.fields
+    };
     for field in &model.fields {
         let option = values
             .get(&field.number)
@@ -307,9 +321,9 @@ fn all_fields(model: &Model, at: usize, stale: bool) -> Map<String, Value> {
 }
 
 /// Checks all that is to change before anything does.
-fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
+fn edit(model: &mut Model, at: usize, body: &Value, writer: ChangeSource) -> HttpResponse {
     let Some(fields) = body["fields"].as_object() else {
-        return refusal(400, "one of 'fields' or 'update' required");
+        return error_response(400, "one of 'fields' or 'update' required");
     };
     let mut changes = Vec::new();
     for (name, value) in fields {
@@ -320,7 +334,7 @@ fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
             let message = format!(
                 "Field '{name}' cannot be set. It is not on the appropriate screen, or unknown."
             );
-            return field_refusal(name, &message);
+            return field_error_response(name, &message);
         };
         let option = model.fields[field].options.iter().find(|option| {
             let id = value["id"].as_str().and_then(|id| id.parse().ok());
@@ -331,12 +345,12 @@ fn edit(model: &mut Model, at: usize, body: &Value, writer: Writer) -> Reply {
             None if value.is_null() => changes.push((field, None)),
             None => {
                 let given = value["value"].as_str().unwrap_or_default();
-                return field_refusal(name, &format!("Option value '{given}' is not valid"));
+                return field_error_response(name, &format!("Option value '{given}' is not valid"));
             }
         }
     }
     for (field, value) in changes {
         model.set_field(at, field, value.as_deref(), writer);
     }
-    Reply::empty(204)
+    HttpResponse::empty(204)
 }

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use super::model::{FieldChange, Model, REPO_FIELD, STATUS_FIELD, STATUSES, Writer};
-use super::{Jira, document};
+use super::model::{ChangeSource, FieldHistoryEntry, Model, REPO_FIELD, STATUS_FIELD, STATUSES};
+use super::{FakeJira, adf};
 use crate::clock;
-use crate::http::Reply;
-use crate::page;
+use crate::html_page;
+use crate::http::HttpResponse;
 
 /// One ticket by its key, there or not. `title` makes it; the other verbs change it, and do nothing
 /// to a ticket that is not there. Each verb is stored before it returns.
 #[derive(Clone)]
 pub struct JiraTicket {
-    jira: Jira,
+    jira: FakeJira,
     key: String,
 }
 
@@ -32,7 +32,7 @@ pub struct JiraTicketSnapshot {
     /// Addresses of remote links.
     pub links: Vec<String>,
     /// Every change of a select field since the ticket was made.
-    pub history: Vec<FieldChange>,
+    pub history: Vec<FieldHistoryEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,24 +44,26 @@ pub struct JiraCommentSnapshot {
     pub by_api: bool,
 }
 
-impl Jira {
+impl FakeJira {
     /// Makes sure that a project with this key exists, and the two select fields.
-    pub fn project(&self, key: &str, name: &str) -> &Self {
-        self.0.shelf.commit(|model| model.project(key, name));
+    pub fn ensure_project(&self, key: &str, name: &str) -> &Self {
+        self.0
+            .model
+            .update_and_flush(|model| model.ensure_project(key, name));
         self
     }
 
     /// Makes sure that a select field exists and has these options; answers its id.
-    pub fn select_field(&self, name: &str, options: &[&str]) -> String {
-        self.0.shelf.commit(|model| {
-            let at = model.field(name, options);
+    pub fn ensure_select_field(&self, name: &str, options: &[&str]) -> String {
+        self.0.model.update_and_flush(|model| {
+            let at = model.ensure_field(name, options);
             model.fields[at].id()
         })
     }
 
     /// Takes an option from a select field; tickets that have it keep it.
-    pub fn drop_option(&self, field: &str, value: &str) {
-        self.0.shelf.commit(|model| {
+    pub fn remove_option(&self, field: &str, value: &str) {
+        self.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_field(field) {
                 model.fields[at]
                     .options
@@ -79,13 +81,13 @@ impl Jira {
     }
 
     /// The page of a ticket, for people who follow its link.
-    pub(crate) fn page(&self, key: &str) -> Reply {
+    pub(crate) fn ticket_page(&self, key: &str) -> HttpResponse {
         let Some(ticket) = self.issue(key).snapshot() else {
-            return Reply::text(404, "no such ticket");
+            return HttpResponse::text(404, "no such ticket");
         };
-        let mut page = page::Page::new(&format!("{}: {}", ticket.key, ticket.title));
+        let mut page = html_page::HtmlPage::new(&format!("{}: {}", ticket.key, ticket.title));
         let status = ticket.status.as_deref().unwrap_or("none");
-        page.line(&format!(
+        page.paragraph(&format!(
             "{} · {STATUS_FIELD}: {status}",
             ticket.workflow_status
         ));
@@ -95,12 +97,12 @@ impl Jira {
             } else {
                 "A person"
             };
-            page.boxed(head, &comment.text);
+            page.section(head, &comment.text);
         }
         for url in &ticket.links {
             page.link(url, url);
         }
-        page.reply()
+        page.into_response()
     }
 }
 
@@ -108,11 +110,11 @@ impl JiraTicket {
     /// Makes the ticket (and its project) when it is not there, and titles it.
     pub fn title(self, title: &str) -> Self {
         let wanted = self.key.clone();
-        self.jira.0.shelf.commit(|model| {
+        self.jira.0.model.update_and_flush(|model| {
             let at = model.find_issue(&wanted).or_else(|| {
                 let (key, number) = wanted.rsplit_once('-')?;
                 let number = number.parse().ok()?;
-                let project = model.project(key, key);
+                let project = model.ensure_project(key, key);
                 Some(model.add_issue(project, Some(number), title))
             });
             if let Some(at) = at {
@@ -124,7 +126,7 @@ impl JiraTicket {
 
     /// Describes it in plain paragraphs.
     pub fn describe(self, text: &str) -> Self {
-        self.document(document::of_text(text))
+        self.document(adf::from_plain_text(text))
     }
 
     /// Describes it in rich text.
@@ -145,8 +147,8 @@ impl JiraTicket {
     /// Sets a select field as a person; an option it lacks is made.
     pub fn field(self, name: &str, value: &str) -> Self {
         self.edit(|model, at| {
-            let field = model.field(name, &[value]);
-            model.set_field(at, field, Some(value), Writer::Person);
+            let field = model.ensure_field(name, &[value]);
+            model.set_field(at, field, Some(value), ChangeSource::Person);
         })
     }
 
@@ -163,7 +165,7 @@ impl JiraTicket {
     pub fn blocked_by(self, blocker: &str) -> Self {
         self.edit(|model, at| {
             if let Some(blocker) = model.find_issue(blocker) {
-                model.block(blocker, at);
+                model.add_blocking_link(blocker, at);
             }
         })
     }
@@ -187,7 +189,7 @@ impl JiraTicket {
     /// Comments as a person.
     pub fn comment(self, text: &str) -> Self {
         self.edit(|model, at| {
-            model.add_comment(at, document::of_text(text), Vec::new(), false);
+            model.add_comment(at, adf::from_plain_text(text), Vec::new(), false);
         })
     }
 
@@ -197,7 +199,7 @@ impl JiraTicket {
 
     /// `None` when there is no such ticket.
     pub fn snapshot(&self) -> Option<JiraTicketSnapshot> {
-        self.jira.0.shelf.read(|model| {
+        self.jira.0.model.read(|model| {
             let at = model.find_issue(&self.key)?;
             Some(snapshot(model, at))
         })
@@ -211,14 +213,14 @@ impl JiraTicket {
     }
 
     fn edit(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
-        self.jira.0.shelf.commit(|model| {
+        self.jira.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_issue(&self.key) {
                 edit(model, at);
-                model.issues[at].updated = clock::now_ms();
-                model.touched.insert(at);
+                model.issues[at].updated_at = clock::now_ms();
+                model.changed_issues.insert(at);
             }
         });
-        self.jira.tell();
+        self.jira.send_webhooks();
         self
     }
 }
@@ -234,7 +236,7 @@ fn snapshot(model: &Model, at: usize) -> JiraTicketSnapshot {
     let links = model.remote_links.iter().filter(|link| link.issue == at);
     JiraTicketSnapshot {
         id: issue.id.to_string(),
-        key: model.key(at),
+        key: model.issue_key(at),
         title: issue.summary.clone(),
         workflow_status: workflow_status.to_owned(),
         status: value_of(STATUS_FIELD),
@@ -242,7 +244,7 @@ fn snapshot(model: &Model, at: usize) -> JiraTicketSnapshot {
         comments: comments
             .map(|comment| JiraCommentSnapshot {
                 body: comment.body.clone(),
-                text: document::words(&comment.body),
+                text: adf::plain_text(&comment.body),
                 by_api: comment.by_api,
             })
             .collect(),

@@ -5,13 +5,13 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Node, View};
+use super::resolvers::{ModelView, Node};
 use crate::clock;
 use crate::graphql::Resolved;
 
 type Filter = Map<String, Value>;
 
-impl View<'_> {
+impl ModelView<'_> {
     pub fn matches(&self, node: &Node, filter: &Filter) -> bool {
         filter
             .iter()

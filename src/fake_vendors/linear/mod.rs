@@ -4,12 +4,12 @@
 //! cost points by its rule, and are refused by quota in its way. In-process verbs (`Ticket`) are
 //! what people do in the vendor's app.
 
-mod fields;
 mod filter;
-mod hooks;
 mod model;
-mod mutate;
+mod mutations;
+mod resolvers;
 mod ticket;
+mod webhooks;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,16 +17,18 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-pub use self::model::LabelChange;
-pub use self::ticket::{CommentSnapshot, LinkSnapshot, Ticket, TicketSnapshot};
+pub use self::model::LabelHistoryEntry;
+pub use self::ticket::{
+    LinearCommentSnapshot, LinearLinkSnapshot, LinearTicket, LinearTicketSnapshot,
+};
 
-use self::fields::{Node, View};
 use self::model::Model;
+use self::resolvers::{ModelView, Node};
 use crate::clock;
-use crate::graphql::{Failure, Graph, Operation, Plan, Resolved, Schema, execute};
-use crate::http::{Reply, Request};
-use crate::post::TicketHook;
-use crate::state::{Shelf, lock};
+use crate::graphql::{FieldError, Operation, QueryPlan, Resolved, Resolver, Schema, execute};
+use crate::http::{HttpRequest, HttpResponse};
+use crate::persistence::{PersistedModel, lock};
+use crate::webhook_sender::TicketWebhookSender;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -38,15 +40,15 @@ const OAUTH_TOKEN: &str = "lin_oauth_sandbox";
 
 /// The stand-in ticketing vendor. Clones are the same vendor.
 #[derive(Clone)]
-pub struct Linear(Arc<Inner>);
+pub struct FakeLinear(Arc<Inner>);
 
 struct Inner {
-    shelf: Shelf<Model>,
+    model: PersistedModel<Model>,
     schema: Schema,
     key: Mutex<String>,
     quota: Mutex<Quota>,
-    base: String,
-    hook: TicketHook,
+    base_url: String,
+    webhook_sender: TicketWebhookSender,
 }
 
 /// Requests per hour, as all keys of one user share them.
@@ -56,10 +58,10 @@ struct Quota {
     reset: i64,
 }
 
-impl Linear {
+impl FakeLinear {
     pub(crate) fn open(dir: &Path, base: String, key: &str) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Inner {
-            shelf: Shelf::open(dir.join("linear.json"))?,
+            model: PersistedModel::open(dir.join("linear.json"))?,
             schema: Schema::parse(include_str!("schema.graphql"))?,
             key: Mutex::new(key.to_owned()),
             quota: Mutex::new(Quota {
@@ -67,18 +69,18 @@ impl Linear {
                 used: 0,
                 reset: 0,
             }),
-            base,
-            hook: TicketHook::start(),
+            base_url: base,
+            webhook_sender: TicketWebhookSender::start(),
         })))
     }
 
     /// The one key that is accepted.
-    pub fn key(&self) -> String {
+    pub fn api_key(&self) -> String {
         lock(&self.0.key).clone()
     }
 
     /// Revokes the accepted key and accepts this one.
-    pub fn set_key(&self, key: &str) {
+    pub fn set_api_key(&self, key: &str) {
         *lock(&self.0.key) = key.to_owned();
     }
 
@@ -92,34 +94,34 @@ impl Linear {
     }
 
     pub(crate) fn keep_in_memory(&self) {
-        self.0.shelf.keep_in_memory();
+        self.0.model.keep_in_memory();
     }
 
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        self.0.shelf.settle()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.0.model.flush()
     }
 
-    pub(crate) fn answer(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         match (request.method.as_str(), request.path.as_str()) {
             ("POST", "/graphql") => {
                 let reply = self.graphql(request);
-                self.tell();
+                self.send_webhooks();
                 reply
             }
-            ("POST", "/oauth/token") => Reply::json(
+            ("POST", "/oauth/token") => HttpResponse::json(
                 200,
                 &json!({"access_token": OAUTH_TOKEN, "token_type": "Bearer", "expires_in": 2_592_000, "scope": "read write"}),
             ),
             ("GET", path) => match path.strip_prefix("/issue/") {
-                Some(rest) => self.page(rest.split('/').next().unwrap_or_default()),
-                None => Reply::text(404, "Not Found"),
+                Some(rest) => self.ticket_page(rest.split('/').next().unwrap_or_default()),
+                None => HttpResponse::text(404, "Not Found"),
             },
-            _ => Reply::text(404, "Not Found"),
+            _ => HttpResponse::text(404, "Not Found"),
         }
     }
 
     /// The refusal of a request beyond the quota.
-    pub(crate) fn rate_limited(&self, left: Duration) -> Reply {
+    pub(crate) fn rate_limited_response(&self, left: Duration) -> HttpResponse {
         let reset = clock::now_ms() + i64::try_from(left.as_millis()).unwrap_or(HOUR_MS);
         let limit = lock(&self.0.quota).limit;
         let error = json!({
@@ -130,20 +132,20 @@ impl Linear {
             },
         });
         quota_headers(
-            Reply::json(400, &json!({"errors": [error]})),
+            HttpResponse::json(400, &json!({"errors": [error]})),
             limit,
             0,
             reset,
         )
     }
 
-    fn graphql(&self, request: &Request) -> Reply {
+    fn graphql(&self, request: &HttpRequest) -> HttpResponse {
         if let Some(refusal) = self.unauthenticated(request) {
             return refusal;
         }
         let (limit, remaining, reset) = match self.take_quota() {
             Ok(quota) => quota,
-            Err(left) => return self.rate_limited(left),
+            Err(left) => return self.rate_limited_response(left),
         };
         let (reply, complexity) = self.evaluate(request);
         quota_headers(reply, limit, remaining, reset)
@@ -153,9 +155,9 @@ impl Linear {
             .header("x-ratelimit-complexity-reset", reset)
     }
 
-    fn unauthenticated(&self, request: &Request) -> Option<Reply> {
+    fn unauthenticated(&self, request: &HttpRequest) -> Option<HttpResponse> {
         let given = request.header("authorization").unwrap_or_default();
-        let key = self.key();
+        let key = self.api_key();
         if given == key || given == format!("Bearer {OAUTH_TOKEN}") {
             return None;
         }
@@ -174,7 +176,7 @@ impl Linear {
                 "userError": true, "userPresentableMessage": "You need to authenticate to access this operation.",
             },
         });
-        Some(Reply::json(status, &json!({"errors": [error]})))
+        Some(HttpResponse::json(status, &json!({"errors": [error]})))
     }
 
     /// Limit, what remains and the reset; or how long to wait.
@@ -193,13 +195,13 @@ impl Linear {
         Ok((quota.limit, quota.limit - quota.used, quota.reset))
     }
 
-    fn evaluate(&self, request: &Request) -> (Reply, u64) {
+    fn evaluate(&self, request: &HttpRequest) -> (HttpResponse, u64) {
         let refuse = |message: String, code: &str| {
             let error = json!({
                 "message": message,
                 "extensions": {"code": code, "type": "graphql error", "userError": true},
             });
-            (Reply::json(400, &json!({"errors": [error]})), 0)
+            (HttpResponse::json(400, &json!({"errors": [error]})), 0)
         };
         let Some(body) = request.json().filter(Value::is_object) else {
             return refuse("POST body is not valid JSON.".into(), "BAD_REQUEST");
@@ -213,7 +215,7 @@ impl Linear {
         let empty = Map::new();
         let variables = body["variables"].as_object().unwrap_or(&empty);
         let name = body["operationName"].as_str();
-        let plan = match Plan::read(&self.0.schema, query, variables, name) {
+        let plan = match QueryPlan::parse(&self.0.schema, query, variables, name) {
             Ok(plan) => plan,
             Err(message) => return refuse(message, "GRAPHQL_VALIDATION_FAILED"),
         };
@@ -226,10 +228,10 @@ impl Linear {
         (self.run(&plan), complexity)
     }
 
-    fn run(&self, plan: &Plan) -> Reply {
-        let base = self.0.base.as_str();
+    fn run(&self, plan: &QueryPlan) -> HttpResponse {
+        let base = self.0.base_url.as_str();
         let outcome = match plan.operation {
-            Operation::Query => self.0.shelf.read(|model| {
+            Operation::Query => self.0.model.read(|model| {
                 execute(
                     &mut Session {
                         rows: Rows::Shared(model),
@@ -238,7 +240,7 @@ impl Linear {
                     plan,
                 )
             }),
-            Operation::Mutation => self.0.shelf.change(|model| {
+            Operation::Mutation => self.0.model.update(|model| {
                 execute(
                     &mut Session {
                         rows: Rows::Own(model),
@@ -249,8 +251,8 @@ impl Linear {
             }),
         };
         match outcome {
-            Ok(data) => Reply::json(200, &json!({"data": data})),
-            Err((key, failure)) => Reply::json(
+            Ok(data) => HttpResponse::json(200, &json!({"data": data})),
+            Err((key, failure)) => HttpResponse::json(
                 200,
                 &json!({"errors": [{"message": failure.message, "path": [key], "extensions": failure.extensions}], "data": null}),
             ),
@@ -258,7 +260,7 @@ impl Linear {
     }
 }
 
-fn quota_headers(reply: Reply, limit: u64, remaining: u64, reset: i64) -> Reply {
+fn quota_headers(reply: HttpResponse, limit: u64, remaining: u64, reset: i64) -> HttpResponse {
     reply
         .header("x-ratelimit-requests-limit", limit)
         .header("x-ratelimit-requests-remaining", remaining)
@@ -277,31 +279,35 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn view(&self) -> View<'_> {
+    fn view(&self) -> ModelView<'_> {
         let model = match &self.rows {
             Rows::Shared(model) => model,
             Rows::Own(model) => &**model,
         };
-        View {
+        ModelView {
             model,
-            base: self.base,
+            base_url: self.base,
         }
     }
 
-    fn root_field(&self, name: &str, args: &Map<String, Value>) -> Result<Resolved<Node>, Failure> {
+    fn root_field(
+        &self,
+        name: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Resolved<Node>, FieldError> {
         let view = self.view();
         let model = view.model;
         let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
         let found = |what: &str, node: Option<Node>| {
             node.map(Resolved::Node)
-                .ok_or_else(|| mutate::not_found(what))
+                .ok_or_else(|| mutations::not_found(what))
         };
         match name {
             "viewer" => Ok(Resolved::Node(Node::User { api: true })),
             "organization" => Ok(Resolved::Node(Node::Organization)),
             "rateLimitStatus" => Ok(Resolved::Node(Node::RateLimit)),
             "issue" => found("Issue", model.find_issue(id).map(Node::Issue)),
-            "team" => found("Team", mutate::team_by(model, id).map(Node::Team)),
+            "team" => found("Team", mutations::find_team(model, id).map(Node::Team)),
             "issueLabel" => {
                 let at = model.labels.iter().position(|label| label.id == id);
                 found("IssueLabel", at.map(Node::Label))
@@ -318,7 +324,7 @@ impl Session<'_> {
     }
 }
 
-impl Graph for Session<'_> {
+impl Resolver for Session<'_> {
     type Node = Node;
 
     fn root(&self) -> Node {
@@ -332,14 +338,14 @@ impl Graph for Session<'_> {
         node.type_name()
     }
 
-    fn field(
+    fn resolve_field(
         &mut self,
         node: &Node,
         name: &str,
         args: &Map<String, Value>,
-    ) -> Result<Resolved<Node>, Failure> {
+    ) -> Result<Resolved<Node>, FieldError> {
         let resolved = match (node, &mut self.rows) {
-            (Node::Mutation, Rows::Own(model)) => mutate::mutate(model, name, args)?,
+            (Node::Mutation, Rows::Own(model)) => mutations::mutate(model, name, args)?,
             (Node::Query, _) => self.root_field(name, args)?,
             _ => self.view().get(node, name),
         };
@@ -355,12 +361,12 @@ impl Graph for Session<'_> {
         )
     }
 
-    fn order(&self, node: &Node, by: &str) -> (i64, i64) {
-        node.order(self.view().model, by)
+    fn sort_key(&self, node: &Node, by: &str) -> (i64, i64) {
+        node.sort_key(self.view().model, by)
     }
 
-    fn page_too_large(&self, max: i64) -> Failure {
-        mutate::invalid(
+    fn page_size_error(&self, max: i64) -> FieldError {
+        mutations::invalid_input(
             "Argument Validation Error",
             &format!("first must not be greater than {max}."),
         )

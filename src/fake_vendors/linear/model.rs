@@ -13,7 +13,7 @@ use crate::clock;
 #[serde(default)]
 pub(crate) struct Model {
     pub teams: Vec<Team>,
-    pub states: Vec<State>,
+    pub states: Vec<WorkflowState>,
     pub labels: Vec<Label>,
     pub issues: Vec<Issue>,
     pub comments: Vec<Comment>,
@@ -21,7 +21,7 @@ pub(crate) struct Model {
     pub attachments: Vec<Attachment>,
     /// Issues whose change nobody has been told of.
     #[serde(skip)]
-    pub touched: BTreeSet<usize>,
+    pub changed_issues: BTreeSet<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -29,17 +29,19 @@ pub(crate) struct Team {
     pub id: String,
     pub key: String,
     pub name: String,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct WorkflowState {
     pub id: String,
     pub team: usize,
     pub name: String,
     pub kind: String,
     pub position: f64,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -49,7 +51,8 @@ pub(crate) struct Label {
     pub color: String,
     pub description: Option<String>,
     pub team: Option<usize>,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,18 +66,23 @@ pub(crate) struct Issue {
     pub state: usize,
     pub labels: Vec<usize>,
     pub parent: Option<usize>,
-    pub at: i64,
-    pub updated: i64,
-    pub started: Option<i64>,
-    pub completed: Option<i64>,
-    pub canceled: Option<i64>,
+    #[serde(rename = "at")]
+    pub created_at: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
+    #[serde(rename = "started")]
+    pub started_at: Option<i64>,
+    #[serde(rename = "completed")]
+    pub completed_at: Option<i64>,
+    #[serde(rename = "canceled")]
+    pub canceled_at: Option<i64>,
     pub deleted: bool,
-    pub history: Vec<LabelChange>,
+    pub history: Vec<LabelHistoryEntry>,
 }
 
 /// One label put on or taken off an issue, in the order it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LabelChange {
+pub struct LabelHistoryEntry {
     pub label: String,
     pub added: bool,
     /// False when a person did it (an in-process verb).
@@ -88,9 +96,12 @@ pub(crate) struct Comment {
     pub issue: usize,
     pub body: String,
     pub by_api: bool,
-    pub at: i64,
-    pub updated: i64,
-    pub edited: Option<i64>,
+    #[serde(rename = "at")]
+    pub created_at: i64,
+    #[serde(rename = "updated")]
+    pub updated_at: i64,
+    #[serde(rename = "edited")]
+    pub edited_at: Option<i64>,
     pub deleted: bool,
 }
 
@@ -101,7 +112,8 @@ pub(crate) struct Relation {
     /// The blocker, where the kind is `blocks`.
     pub issue: usize,
     pub related: usize,
-    pub at: i64,
+    #[serde(rename = "at")]
+    pub created_at: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,7 +124,9 @@ pub(crate) struct Attachment {
     pub subtitle: Option<String>,
     pub url: String,
     pub metadata: serde_json::Value,
+    #[serde(rename = "at")]
     pub at: i64,
+    #[serde(rename = "updated")]
     pub updated: i64,
 }
 
@@ -130,7 +144,7 @@ const STATES: &[(&str, &str)] = &[
 
 impl Model {
     /// The team with this key, made when it is new.
-    pub fn team(&mut self, key: &str, name: &str) -> usize {
+    pub fn ensure_team(&mut self, key: &str, name: &str) -> usize {
         if let Some(at) = self.teams.iter().position(|team| team.key == key) {
             return at;
         }
@@ -139,26 +153,26 @@ impl Model {
             id: clock::uuid(),
             key: key.to_owned(),
             name: name.to_owned(),
-            at: now,
+            created_at: now,
         });
         let team = self.teams.len() - 1;
         for (position, (name, kind)) in STATES.iter().enumerate() {
-            self.states.push(State {
+            self.states.push(WorkflowState {
                 id: clock::uuid(),
                 team,
                 name: (*name).to_owned(),
                 kind: (*kind).to_owned(),
                 position: position as f64,
-                at: now,
+                created_at: now,
             });
         }
         team
     }
 
     /// The first state of this type, or with this name, in a team.
-    pub fn state(&self, team: usize, wanted: &str) -> Option<usize> {
-        let of_team = |state: &&State| state.team == team;
-        let by_name = |state: &&State| state.name.eq_ignore_ascii_case(wanted);
+    pub fn find_state(&self, team: usize, wanted: &str) -> Option<usize> {
+        let of_team = |state: &&WorkflowState| state.team == team;
+        let by_name = |state: &&WorkflowState| state.name.eq_ignore_ascii_case(wanted);
         let states = || self.states.iter();
         states()
             .position(|state| of_team(&state) && by_name(&state))
@@ -194,7 +208,7 @@ impl Model {
         let of_team = self.issues.iter().filter(|issue| issue.team == team);
         let last = of_team.map(|issue| issue.number).max().unwrap_or(0);
         let now = clock::now_ms();
-        let state = self.state(team, "unstarted").unwrap_or(0);
+        let state = self.find_state(team, "unstarted").unwrap_or(0);
         self.issues.push(Issue {
             id: clock::uuid(),
             team,
@@ -205,11 +219,11 @@ impl Model {
             state,
             labels: Vec::new(),
             parent: None,
-            at: now,
-            updated: now,
-            started: None,
-            completed: None,
-            canceled: None,
+            created_at: now,
+            updated_at: now,
+            started_at: None,
+            completed_at: None,
+            canceled_at: None,
             deleted: false,
             history: Vec::new(),
         });
@@ -217,7 +231,7 @@ impl Model {
     }
 
     /// A label that may stand on issues of this team: its own first, else the workspace's.
-    pub fn usable_label(&self, team: usize, name: &str) -> Option<usize> {
+    pub fn find_usable_label(&self, team: usize, name: &str) -> Option<usize> {
         let find = |scope: Option<usize>| {
             self.labels
                 .iter()
@@ -233,49 +247,49 @@ impl Model {
             color: "#bec2c8".into(),
             description: None,
             team,
-            at: clock::now_ms(),
+            created_at: clock::now_ms(),
         });
         self.labels.len() - 1
     }
 
     /// Puts a label on or takes it off; what changes nothing leaves no history.
-    pub fn mark(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
+    pub fn set_label(&mut self, issue: usize, label: usize, added: bool, by_api: bool) {
         let name = self.labels[label].name.clone();
         if self.issues[issue].labels.contains(&label) == added {
             return;
         }
-        self.touched.insert(issue);
+        self.changed_issues.insert(issue);
         let issue = &mut self.issues[issue];
         if added {
             issue.labels.push(label);
         } else {
             issue.labels.retain(|other| *other != label);
         }
-        issue.updated = clock::now_ms();
-        issue.history.push(LabelChange {
+        issue.updated_at = clock::now_ms();
+        issue.history.push(LabelHistoryEntry {
             label: name,
             added,
             by_api,
-            at_ms: issue.updated,
+            at_ms: issue.updated_at,
         });
     }
 
     pub fn set_state(&mut self, issue: usize, state: usize) {
         let kind = self.states[state].kind.clone();
         let now = clock::now_ms();
-        self.touched.insert(issue);
+        self.changed_issues.insert(issue);
         let issue = &mut self.issues[issue];
         issue.state = state;
-        issue.updated = now;
+        issue.updated_at = now;
         match kind.as_str() {
-            "started" => issue.started = issue.started.or(Some(now)),
-            "completed" => issue.completed = Some(now),
-            "canceled" | "duplicate" => issue.canceled = Some(now),
+            "started" => issue.started_at = issue.started_at.or(Some(now)),
+            "completed" => issue.completed_at = Some(now),
+            "canceled" | "duplicate" => issue.canceled_at = Some(now),
             _ => {}
         }
         if !matches!(kind.as_str(), "completed" | "canceled" | "duplicate") {
-            issue.completed = None;
-            issue.canceled = None;
+            issue.completed_at = None;
+            issue.canceled_at = None;
         }
     }
 
@@ -287,15 +301,15 @@ impl Model {
             issue,
             body: body.to_owned(),
             by_api,
-            at: now,
-            updated: now,
-            edited: None,
+            created_at: now,
+            updated_at: now,
+            edited_at: None,
             deleted: false,
         });
         self.comments.len() - 1
     }
 
-    pub fn relate(&mut self, issue: usize, kind: &str, related: usize) -> usize {
+    pub fn add_relation(&mut self, issue: usize, kind: &str, related: usize) -> usize {
         let known = self.relations.iter().position(|relation| {
             relation.issue == issue && relation.related == related && relation.kind == kind
         });
@@ -305,7 +319,7 @@ impl Model {
                 kind: kind.to_owned(),
                 issue,
                 related,
-                at: clock::now_ms(),
+                created_at: clock::now_ms(),
             });
             self.relations.len() - 1
         })

@@ -1,23 +1,23 @@
 //! What people do and see in the ticketing vendor's app, as in-process verbs.
 
-use super::Linear;
-use super::fields::View;
-use super::model::{LabelChange, Model};
+use super::FakeLinear;
+use super::model::{LabelHistoryEntry, Model};
+use super::resolvers::ModelView;
 use crate::clock;
-use crate::http::Reply;
-use crate::page;
+use crate::html_page;
+use crate::http::HttpResponse;
 
 /// One ticket by its identifier, there or not. `title` makes it; the other verbs change it, and do
 /// nothing to a ticket that is not there. Each verb is stored before it returns.
 #[derive(Clone)]
-pub struct Ticket {
-    linear: Linear,
+pub struct LinearTicket {
+    linear: FakeLinear,
     identifier: String,
 }
 
 /// A ticket as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TicketSnapshot {
+pub struct LinearTicketSnapshot {
     pub id: String,
     pub identifier: String,
     pub title: String,
@@ -28,14 +28,14 @@ pub struct TicketSnapshot {
     /// Names, in the order they were put on.
     pub labels: Vec<String>,
     /// Oldest first.
-    pub comments: Vec<CommentSnapshot>,
-    pub links: Vec<LinkSnapshot>,
+    pub comments: Vec<LinearCommentSnapshot>,
+    pub links: Vec<LinearLinkSnapshot>,
     /// Every label change since the ticket was made.
-    pub history: Vec<LabelChange>,
+    pub history: Vec<LabelHistoryEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommentSnapshot {
+pub struct LinearCommentSnapshot {
     pub id: String,
     pub body: String,
     pub by_api: bool,
@@ -43,22 +43,24 @@ pub struct CommentSnapshot {
 
 /// A link attached to a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSnapshot {
+pub struct LinearLinkSnapshot {
     pub title: String,
     pub url: String,
 }
 
-impl Linear {
+impl FakeLinear {
     /// Makes sure that a team with this key exists.
-    pub fn team(&self, key: &str, name: &str) -> &Self {
-        self.0.shelf.commit(|model| model.team(key, name));
+    pub fn ensure_team(&self, key: &str, name: &str) -> &Self {
+        self.0
+            .model
+            .update_and_flush(|model| model.ensure_team(key, name));
         self
     }
 
     /// Makes sure that a label exists, in a team or (`None`) in the workspace.
-    pub fn label(&self, team: Option<&str>, name: &str) -> &Self {
-        self.0.shelf.commit(|model| {
-            let team = team.map(|key| model.team(key, key));
+    pub fn ensure_label(&self, team: Option<&str>, name: &str) -> &Self {
+        self.0.model.update_and_flush(|model| {
+            let team = team.map(|key| model.ensure_team(key, key));
             let known = |label: &super::model::Label| label.team == team && label.name == name;
             if !model.labels.iter().any(known) {
                 model.add_label(team, name);
@@ -68,17 +70,17 @@ impl Linear {
     }
 
     /// The ticket with this identifier, there or not.
-    pub fn issue(&self, identifier: &str) -> Ticket {
-        Ticket {
+    pub fn issue(&self, identifier: &str) -> LinearTicket {
+        LinearTicket {
             linear: self.clone(),
             identifier: identifier.to_owned(),
         }
     }
 
     /// Files the team's next ticket.
-    pub fn file(&self, team: &str, title: &str) -> Ticket {
-        let identifier = self.0.shelf.commit(|model| {
-            let team = model.team(team, team);
+    pub fn create_ticket(&self, team: &str, title: &str) -> LinearTicket {
+        let identifier = self.0.model.update_and_flush(|model| {
+            let team = model.ensure_team(team, team);
             let at = model.add_issue(team, None, title);
             model.identifier(at)
         });
@@ -86,8 +88,8 @@ impl Linear {
     }
 
     /// All living tickets, oldest first.
-    pub fn issues(&self) -> Vec<TicketSnapshot> {
-        self.0.shelf.read(|model| {
+    pub fn issues(&self) -> Vec<LinearTicketSnapshot> {
+        self.0.model.read(|model| {
             let all = 0..model.issues.len();
             all.filter(|at| !model.issues[*at].deleted)
                 .map(|at| snapshot(model, at))
@@ -96,22 +98,22 @@ impl Linear {
     }
 
     /// A page for people who follow a link to a ticket.
-    pub(crate) fn page(&self, identifier: &str) -> Reply {
+    pub(crate) fn ticket_page(&self, identifier: &str) -> HttpResponse {
         let Some(ticket) = self.issue(identifier).snapshot() else {
-            return Reply::text(404, "no such ticket");
+            return HttpResponse::text(404, "no such ticket");
         };
-        let mut page = page::Page::new(&format!("{} {}", ticket.identifier, ticket.title));
-        page.line(&format!(
+        let mut page = html_page::HtmlPage::new(&format!("{} {}", ticket.identifier, ticket.title));
+        page.paragraph(&format!(
             "{} · labels: {}",
             ticket.state_name,
             ticket.labels.join(", ")
         ));
-        page.text(ticket.description.as_deref().unwrap_or_default());
+        page.preformatted(ticket.description.as_deref().unwrap_or_default());
         for link in &ticket.links {
             page.link(&link.title, &link.url);
         }
         for comment in &ticket.comments {
-            page.boxed(
+            page.section(
                 if comment.by_api {
                     "Agent Implement"
                 } else {
@@ -120,11 +122,11 @@ impl Linear {
                 &comment.body,
             );
         }
-        page.reply()
+        page.into_response()
     }
 }
 
-impl Ticket {
+impl LinearTicket {
     pub fn identifier(&self) -> &str {
         &self.identifier
     }
@@ -132,16 +134,16 @@ impl Ticket {
     /// Makes the ticket (and its team) when it is not there, and titles it.
     pub fn title(self, title: &str) -> Self {
         let wanted = self.identifier.clone();
-        self.linear.0.shelf.commit(|model| {
+        self.linear.0.model.update_and_flush(|model| {
             let at = model.find_issue(&wanted).or_else(|| {
                 let (key, number) = wanted.rsplit_once('-')?;
                 let number = number.parse().ok()?;
-                let team = model.team(key, key);
+                let team = model.ensure_team(key, key);
                 Some(model.add_issue(team, Some(number), title))
             });
             if let Some(at) = at {
                 title.clone_into(&mut model.issues[at].title);
-                model.issues[at].updated = clock::now_ms();
+                model.issues[at].updated_at = clock::now_ms();
             }
         });
         self
@@ -160,11 +162,11 @@ impl Ticket {
     pub fn add_label(self, name: &str) -> Self {
         self.edit(|model, at| {
             let team = model.issues[at].team;
-            let label = match model.usable_label(team, name) {
+            let label = match model.find_usable_label(team, name) {
                 Some(label) => label,
                 None => model.add_label(Some(team), name),
             };
-            model.mark(at, label, true, false);
+            model.set_label(at, label, true, false);
         })
     }
 
@@ -176,7 +178,7 @@ impl Ticket {
                 .into_iter()
                 .find(|label| model.labels[*label].name == name);
             if let Some(label) = found {
-                model.mark(at, label, false, false);
+                model.set_label(at, label, false, false);
             }
         })
     }
@@ -185,7 +187,7 @@ impl Ticket {
     pub fn blocked_by(self, blocker: &str) -> Self {
         self.edit(|model, at| {
             if let Some(blocker) = model.find_issue(blocker) {
-                model.relate(blocker, "blocks", at);
+                model.add_relation(blocker, "blocks", at);
             }
         })
     }
@@ -197,7 +199,7 @@ impl Ticket {
     /// Moves to the team's first state of this type, or the state with this name.
     pub fn state(self, type_or_name: &str) -> Self {
         self.edit(|model, at| {
-            if let Some(state) = model.state(model.issues[at].team, type_or_name) {
+            if let Some(state) = model.find_state(model.issues[at].team, type_or_name) {
                 model.set_state(at, state);
             }
         })
@@ -223,8 +225,8 @@ impl Ticket {
     }
 
     /// `None` when there is no such ticket.
-    pub fn snapshot(&self) -> Option<TicketSnapshot> {
-        self.linear.0.shelf.read(|model| {
+    pub fn snapshot(&self) -> Option<LinearTicketSnapshot> {
+        self.linear.0.model.read(|model| {
             model
                 .find_issue(&self.identifier)
                 .map(|at| snapshot(model, at))
@@ -247,32 +249,38 @@ impl Ticket {
 
     /// The vendor's address of the ticket.
     pub fn url(&self) -> Option<String> {
-        let base = &self.linear.0.base;
-        self.linear.0.shelf.read(|model| {
+        let base = &self.linear.0.base_url;
+        self.linear.0.model.read(|model| {
             let at = model.find_issue(&self.identifier)?;
-            Some(View { model, base }.issue_url(at))
+            Some(
+                ModelView {
+                    model,
+                    base_url: base,
+                }
+                .issue_url(at),
+            )
         })
     }
 
     fn edit(self, edit: impl FnOnce(&mut Model, usize)) -> Self {
-        self.linear.0.shelf.commit(|model| {
+        self.linear.0.model.update_and_flush(|model| {
             if let Some(at) = model.find_issue(&self.identifier) {
                 edit(model, at);
-                model.issues[at].updated = clock::now_ms();
-                model.touched.insert(at);
+                model.issues[at].updated_at = clock::now_ms();
+                model.changed_issues.insert(at);
             }
         });
-        self.linear.tell();
+        self.linear.send_webhooks();
         self
     }
 }
 
-fn snapshot(model: &Model, at: usize) -> TicketSnapshot {
+fn snapshot(model: &Model, at: usize) -> LinearTicketSnapshot {
     let issue = &model.issues[at];
     let state = &model.states[issue.state];
     let comments = model.comments.iter();
     let links = model.attachments.iter();
-    TicketSnapshot {
+    LinearTicketSnapshot {
         id: issue.id.clone(),
         identifier: model.identifier(at),
         title: issue.title.clone(),
@@ -287,7 +295,7 @@ fn snapshot(model: &Model, at: usize) -> TicketSnapshot {
             .collect(),
         comments: comments
             .filter(|comment| comment.issue == at && !comment.deleted)
-            .map(|comment| CommentSnapshot {
+            .map(|comment| LinearCommentSnapshot {
                 id: comment.id.clone(),
                 body: comment.body.clone(),
                 by_api: comment.by_api,
@@ -295,7 +303,7 @@ fn snapshot(model: &Model, at: usize) -> TicketSnapshot {
             .collect(),
         links: links
             .filter(|link| link.issue == at)
-            .map(|link| LinkSnapshot {
+            .map(|link| LinearLinkSnapshot {
                 title: link.title.clone(),
                 url: link.url.clone(),
             })

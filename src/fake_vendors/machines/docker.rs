@@ -6,18 +6,21 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Doing, Fate, MachineSnapshot, Unit, Yard, strings, words};
+use super::{
+    FakeMachine, FakeMachineState, MachineHost, MachineSnapshot, StateOverride, string_list,
+    string_map,
+};
 use crate::clock;
-use crate::http::{Reply, Request};
-use crate::state::lock;
+use crate::http::{HttpRequest, HttpResponse};
+use crate::persistence::lock;
 
 /// The image that is there from the start.
 const IMAGE: &str = "agent-implement-runner:local";
 
 /// The stand-in engine. Clones are the same one.
 #[derive(Clone)]
-pub struct DockerEngine {
-    yard: Arc<Yard>,
+pub struct FakeDockerEngine {
+    yard: Arc<MachineHost>,
     images: Arc<Mutex<Images>>,
 }
 
@@ -30,7 +33,7 @@ struct Images {
     foreign: Vec<String>,
 }
 
-impl DockerEngine {
+impl FakeDockerEngine {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let images = Images {
             here: vec![IMAGE.to_owned()],
@@ -38,7 +41,7 @@ impl DockerEngine {
             foreign: Vec::new(),
         };
         Ok(Self {
-            yard: Arc::new(Yard::open(dir, "docker")?),
+            yard: Arc::new(MachineHost::open(dir, "docker")?),
             images: Arc::new(Mutex::new(images)),
         })
     }
@@ -48,67 +51,67 @@ impl DockerEngine {
     }
 
     /// An image that is not here yet and can be fetched.
-    pub fn publish(&self, image: &str) {
+    pub fn add_registry_image(&self, image: &str) {
         lock(&self.images).registry.push(image.to_owned());
     }
 
     /// An image that is here and was not made for runs.
-    pub fn add_foreign(&self, image: &str) {
+    pub fn add_unrelated_image(&self, image: &str) {
         let mut images = lock(&self.images);
         images.here.push(image.to_owned());
         images.foreign.push(image.to_owned());
     }
 
     /// Every container, whoever made it.
-    pub fn all(&self) -> Vec<MachineSnapshot> {
+    pub fn containers(&self) -> Vec<MachineSnapshot> {
         self.yard.snapshots()
     }
 
     /// The names of all that ever were here, oldest first.
-    pub fn made(&self) -> Vec<String> {
-        self.yard.made()
+    pub fn created_names(&self) -> Vec<String> {
+        self.yard.created_names()
     }
 
     /// A container of somebody else.
-    pub fn plant(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
-        self.yard.plant(id, name, labels);
+    pub fn add_foreign_container(&self, id: &str, name: &str, labels: &[(&str, &str)]) {
+        self.yard.add_foreign_machine(id, name, labels);
     }
 
     /// Ends a container's program from outside.
     pub fn kill(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
-            self.yard.end(&unit, Fate::Killed);
+        if let Some(unit) = self.yard.find(id) {
+            self.yard.kill(&unit, StateOverride::Killed);
         }
     }
 
     /// Ends a container's program for using too much memory.
-    pub fn starve(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
-            self.yard.end(&unit, Fate::OutOfMemory);
+    pub fn kill_out_of_memory(&self, id: &str) {
+        if let Some(unit) = self.yard.find(id) {
+            self.yard.kill(&unit, StateOverride::OutOfMemory);
         }
     }
 
     /// Takes a container away without a trace.
-    pub fn lose(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
+    pub fn remove(&self, id: &str) {
+        if let Some(unit) = self.yard.find(id) {
             self.yard.remove(&unit);
         }
     }
 
     pub fn log(&self, id: &str) -> String {
-        let unit = self.yard.unit(id);
+        let unit = self.yard.find(id);
         unit.map(|unit| self.yard.log(&unit)).unwrap_or_default()
     }
 
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        self.yard.settle()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.yard.flush()
     }
 
     pub(crate) fn kill_all(&self) {
         self.yard.kill_all();
     }
 
-    pub(crate) fn answer(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         let segments = request.segments();
         let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if segments
@@ -118,12 +121,12 @@ impl DockerEngine {
             segments.remove(0);
         }
         match (request.method.as_str(), &segments[..]) {
-            ("GET", ["_ping"]) => Reply::text(200, "OK").header("api-version", "1.44"),
+            ("GET", ["_ping"]) => HttpResponse::text(200, "OK").header("api-version", "1.44"),
             ("GET", ["containers", "json"]) => self.list(request),
             ("POST", ["containers", "create"]) => self.create(request),
             ("POST", ["images", "create"]) => self.fetch(request),
             ("GET", ["images", name @ .., "json"]) => self.image_json(&name.join("/")),
-            (method, ["containers", id, rest @ ..]) => match self.yard.unit(id) {
+            (method, ["containers", id, rest @ ..]) => match self.yard.find(id) {
                 Some(unit) => self.one(method, rest, &unit, request),
                 None => refused(404, &format!("No such container: {id}")),
             },
@@ -131,38 +134,49 @@ impl DockerEngine {
         }
     }
 
-    fn one(&self, method: &str, rest: &[&str], unit: &Unit, request: &Request) -> Reply {
-        let doing = self.yard.doing(unit);
-        let at_work = matches!(doing, Doing::Running | Doing::Starting);
+    fn one(
+        &self,
+        method: &str,
+        rest: &[&str],
+        unit: &FakeMachine,
+        request: &HttpRequest,
+    ) -> HttpResponse {
+        let doing = self.yard.state(unit);
+        let at_work = matches!(
+            doing,
+            FakeMachineState::Running | FakeMachineState::Starting
+        );
         match (method, rest) {
-            ("GET", ["json"]) => Reply::json(200, &self.inspected(unit)),
-            ("GET", ["logs"]) => Reply::new(
+            ("GET", ["json"]) => HttpResponse::json(200, &self.inspected(unit)),
+            ("GET", ["logs"]) => HttpResponse::new(
                 200,
                 "application/vnd.docker.multiplexed-stream",
                 framed(&self.yard.log(unit)),
             ),
-            ("POST", ["start"]) if doing != Doing::Created => Reply::empty(304),
+            ("POST", ["start"]) if doing != FakeMachineState::Created => HttpResponse::empty(304),
             ("POST", ["start"]) => match self.yard.start(unit) {
-                Ok(()) => Reply::empty(204),
+                Ok(()) => HttpResponse::empty(204),
                 Err(error) => refused(500, &format!("sandbox: {error:#}")),
             },
-            ("POST", ["stop"]) if !at_work => Reply::empty(304),
+            ("POST", ["stop"]) if !at_work => HttpResponse::empty(304),
             ("POST", ["stop"]) => {
                 self.yard.stop(unit);
-                Reply::empty(204)
+                HttpResponse::empty(204)
             }
-            ("DELETE", []) if at_work && request.param("force").as_deref() != Some("true") => {
+            ("DELETE", [])
+                if at_work && request.query_param("force").as_deref() != Some("true") =>
+            {
                 refused(409, "cannot remove a running container")
             }
             ("DELETE", []) => {
                 self.yard.remove(unit);
-                Reply::empty(204)
+                HttpResponse::empty(204)
             }
             _ => refused(404, "page not found"),
         }
     }
 
-    fn create(&self, request: &Request) -> Reply {
+    fn create(&self, request: &HttpRequest) -> HttpResponse {
         let Some(body) = request.json() else {
             return refused(400, "invalid JSON");
         };
@@ -179,8 +193,8 @@ impl DockerEngine {
         if !lock(&self.images).here.contains(&full) {
             return refused(404, &format!("No such image: {image}"));
         }
-        let name = request.param("name").unwrap_or_default();
-        if let Some(other) = self.yard.unit(&name).filter(|unit| unit.name == name) {
+        let name = request.query_param("name").unwrap_or_default();
+        if let Some(other) = self.yard.find(&name).filter(|unit| unit.name == name) {
             return refused(
                 409,
                 &format!(
@@ -189,35 +203,35 @@ impl DockerEngine {
                 ),
             );
         }
-        let env = words(&body["Env"]).into_iter();
+        let env = string_list(&body["Env"]).into_iter();
         let env: BTreeMap<String, String> = env
             .filter_map(|pair| {
                 let (name, value) = pair.split_once('=')?;
                 Some((name.to_owned(), value.to_owned()))
             })
             .collect();
-        let unit = Unit {
+        let unit = FakeMachine {
             id: format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..)),
             name,
             image,
             region: String::new(),
             env,
-            command: words(&body["Cmd"]),
-            stamps: strings(&body["Labels"]),
-            config: body,
-            created: clock::now_ms(),
-            started: None,
-            stopping: None,
-            fate: None,
+            command: string_list(&body["Cmd"]),
+            labels: string_map(&body["Labels"]),
+            create_request: body,
+            created_at: clock::now_ms(),
+            started_at: None,
+            stop_requested_at: None,
+            state_override: None,
             removed: false,
         };
-        self.yard.put(unit.clone());
-        Reply::json(201, &json!({"Id": unit.id, "Warnings": []}))
+        self.yard.add(unit.clone());
+        HttpResponse::json(201, &json!({"Id": unit.id, "Warnings": []}))
     }
 
     /// What cannot be fetched is refused as the engine does it: sometimes inside of a success.
-    fn fetch(&self, request: &Request) -> Reply {
-        let part = |name| request.param(name).unwrap_or_default();
+    fn fetch(&self, request: &HttpRequest) -> HttpResponse {
+        let part = |name| request.query_param(name).unwrap_or_default();
         let image = format!("{}:{}", part("fromImage"), part("tag"));
         let mut images = lock(&self.images);
         let mut lines = vec![json!({"status": format!("Pulling from {image}")})];
@@ -229,10 +243,10 @@ impl DockerEngine {
             lines.push(json!({"errorDetail": {"message": error}, "error": error}));
         }
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-        Reply::new(200, "application/json", lines)
+        HttpResponse::new(200, "application/json", lines)
     }
 
-    fn image_json(&self, name: &str) -> Reply {
+    fn image_json(&self, name: &str) -> HttpResponse {
         let images = lock(&self.images);
         if !images.here.iter().any(|image| image == name) {
             return refused(404, &format!("No such image: {name}"));
@@ -242,42 +256,42 @@ impl DockerEngine {
             false => json!({"agent_implement_runner": "1"}),
         };
         let body = json!({"Id": "sha256:0", "RepoTags": [name], "Config": {"Labels": labels}});
-        Reply::json(200, &body)
+        HttpResponse::json(200, &body)
     }
 
-    fn list(&self, request: &Request) -> Reply {
-        let filters = request.param("filters").unwrap_or_default();
+    fn list(&self, request: &HttpRequest) -> HttpResponse {
+        let filters = request.query_param("filters").unwrap_or_default();
         let filters: Value = serde_json::from_str(&filters).unwrap_or_default();
-        let labels = words(&filters["label"]);
-        let all = request.param("all").as_deref() == Some("true");
-        let fits = |unit: &&Unit| {
+        let labels = string_list(&filters["label"]);
+        let all = request.query_param("all").as_deref() == Some("true");
+        let fits = |unit: &&FakeMachine| {
             labels.iter().all(|label| match label.split_once('=') {
-                Some((name, value)) => unit.stamps.get(name).is_some_and(|has| has == value),
-                None => unit.stamps.contains_key(label),
+                Some((name, value)) => unit.labels.get(name).is_some_and(|has| has == value),
+                None => unit.labels.contains_key(label),
             })
         };
-        let units = self.yard.units();
+        let units = self.yard.machines();
         let shown = units
             .iter()
             .filter(fits)
-            .filter(|unit| all || self.yard.doing(unit) == Doing::Running)
+            .filter(|unit| all || self.yard.state(unit) == FakeMachineState::Running)
             .map(|unit| {
                 json!({
                     "Id": unit.id,
                     "Names": [format!("/{}", unit.name)],
                     "Image": unit.image,
-                    "Created": unit.created / 1_000,
-                    "State": state(self.yard.doing(unit)),
-                    "Labels": unit.stamps,
+                    "Created": unit.created_at / 1_000,
+                    "State": state(self.yard.state(unit)),
+                    "Labels": unit.labels,
                 })
             });
-        Reply::json(200, &shown.collect())
+        HttpResponse::json(200, &shown.collect())
     }
 
-    fn inspected(&self, unit: &Unit) -> Value {
-        let doing = self.yard.doing(unit);
+    fn inspected(&self, unit: &FakeMachine) -> Value {
+        let doing = self.yard.state(unit);
         let (code, out_of_memory) = match doing {
-            Doing::Ended {
+            FakeMachineState::Exited {
                 code,
                 out_of_memory,
             } => (code, out_of_memory),
@@ -286,24 +300,24 @@ impl DockerEngine {
         json!({
             "Id": unit.id,
             "Name": format!("/{}", unit.name),
-            "Created": clock::iso(unit.created),
+            "Created": clock::iso(unit.created_at),
             "State": {
                 "Status": state(doing),
                 "Running": state(doing) == "running",
                 "ExitCode": code,
                 "OOMKilled": out_of_memory,
             },
-            "Config": {"Image": unit.image, "Labels": unit.stamps},
-            "HostConfig": unit.config["HostConfig"],
+            "Config": {"Image": unit.image, "Labels": unit.labels},
+            "HostConfig": unit.create_request["HostConfig"],
         })
     }
 }
 
-fn state(doing: Doing) -> &'static str {
+fn state(doing: FakeMachineState) -> &'static str {
     match doing {
-        Doing::Created => "created",
-        Doing::Starting | Doing::Running => "running",
-        Doing::Ended { .. } => "exited",
+        FakeMachineState::Created => "created",
+        FakeMachineState::Starting | FakeMachineState::Running => "running",
+        FakeMachineState::Exited { .. } => "exited",
     }
 }
 
@@ -319,6 +333,6 @@ fn framed(log: &str) -> Vec<u8> {
     bytes
 }
 
-fn refused(status: u16, message: &str) -> Reply {
-    Reply::json(status, &json!({ "message": message }))
+fn refused(status: u16, message: &str) -> HttpResponse {
+    HttpResponse::json(status, &json!({ "message": message }))
 }

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Doing, Fate, MachineSnapshot, Unit, Yard, strings, words};
+use super::{
+    FakeMachine, FakeMachineState, MachineHost, MachineSnapshot, StateOverride, string_list,
+    string_map,
+};
 use crate::clock;
-use crate::http::{Reply, Request};
+use crate::http::{HttpRequest, HttpResponse};
 
 /// The one application there is.
 const APP: &str = "sandbox-sessions";
@@ -20,17 +23,21 @@ const MEMORY_STEP: u64 = 256;
 
 /// The stand-in provider of virtual machines. Clones are the same one.
 #[derive(Clone)]
-pub struct FlyMachines {
-    yard: Arc<Yard>,
+pub struct FakeFlyMachines {
+    yard: Arc<MachineHost>,
     full: Arc<AtomicBool>,
 }
 
-impl FlyMachines {
+impl FakeFlyMachines {
     /// Machines that it had taken when it was killed, and not begun, begin now: this host starts what
     /// it makes.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let yard = Yard::open(dir, "fly")?;
-        for unit in yard.units().iter().filter(|unit| unit.started.is_none()) {
+        let yard = MachineHost::open(dir, "fly")?;
+        for unit in yard
+            .machines()
+            .iter()
+            .filter(|unit| unit.started_at.is_none())
+        {
             yard.start(unit)?;
         }
         Ok(Self {
@@ -48,65 +55,65 @@ impl FlyMachines {
     }
 
     /// Every machine, whoever made it.
-    pub fn all(&self) -> Vec<MachineSnapshot> {
+    pub fn machines(&self) -> Vec<MachineSnapshot> {
         self.yard.snapshots()
     }
 
     /// The names of all that ever were here, oldest first.
-    pub fn made(&self) -> Vec<String> {
-        self.yard.made()
+    pub fn created_names(&self) -> Vec<String> {
+        self.yard.created_names()
     }
 
     /// A machine of somebody else in the same application.
-    pub fn plant(&self, id: &str, name: &str, metadata: &[(&str, &str)]) {
-        self.yard.plant(id, name, metadata);
+    pub fn add_foreign_machine(&self, id: &str, name: &str, metadata: &[(&str, &str)]) {
+        self.yard.add_foreign_machine(id, name, metadata);
     }
 
     /// While on, no machine can be made for want of room.
-    pub fn full(&self, on: bool) {
+    pub fn set_out_of_capacity(&self, on: bool) {
         self.full.store(on, Ordering::Relaxed);
     }
 
     /// Ends a machine's program as a crash of its host would.
     pub fn kill(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
-            self.yard.end(&unit, Fate::Killed);
+        if let Some(unit) = self.yard.find(id) {
+            self.yard.kill(&unit, StateOverride::Killed);
         }
     }
 
     /// Ends a machine's program for using too much memory.
-    pub fn starve(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
-            self.yard.end(&unit, Fate::OutOfMemory);
+    pub fn kill_out_of_memory(&self, id: &str) {
+        if let Some(unit) = self.yard.find(id) {
+            self.yard.kill(&unit, StateOverride::OutOfMemory);
         }
     }
 
     /// Takes a machine away without a trace.
-    pub fn lose(&self, id: &str) {
-        if let Some(unit) = self.yard.unit(id) {
+    pub fn remove(&self, id: &str) {
+        if let Some(unit) = self.yard.find(id) {
             self.yard.remove(&unit);
         }
     }
 
     pub fn log(&self, id: &str) -> String {
-        let unit = self.yard.unit(id);
+        let unit = self.yard.find(id);
         unit.map(|unit| self.yard.log(&unit)).unwrap_or_default()
     }
 
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        self.yard.settle()
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+        self.yard.flush()
     }
 
     pub(crate) fn kill_all(&self) {
         self.yard.kill_all();
     }
 
-    pub(crate) fn rate_limited(left: Duration) -> Reply {
+    pub(crate) fn rate_limited_response(left: Duration) -> HttpResponse {
         let refusal = refused(429, "rate limit exceeded");
         refusal.header("retry-after", left.as_secs().max(1))
     }
 
-    pub(crate) fn answer(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
         let bearer = format!("Bearer {TOKEN}");
         if request.header("authorization") != Some(bearer.as_str()) {
             return refused(401, "unauthorized");
@@ -118,13 +125,13 @@ impl FlyMachines {
                 refused(404, "app not found")
             }
             ("GET", ["v1", "apps", _, "machines"]) => {
-                let machines = self.yard.units();
+                let machines = self.yard.machines();
                 let machines = machines.iter().map(|unit| self.shape(unit));
-                Reply::json(200, &machines.collect())
+                HttpResponse::json(200, &machines.collect())
             }
             ("POST", ["v1", "apps", _, "machines"]) => self.create(request),
             (method, ["v1", "apps", _, "machines", id, rest @ ..]) => {
-                match self.yard.unit(id).filter(|unit| unit.id == *id) {
+                match self.yard.find(id).filter(|unit| unit.id == *id) {
                     Some(unit) => self.one(method, rest, &unit, request),
                     None => refused(404, "machine not found"),
                 }
@@ -134,18 +141,27 @@ impl FlyMachines {
         }
     }
 
-    fn one(&self, method: &str, rest: &[&str], unit: &Unit, request: &Request) -> Reply {
-        let doing = self.yard.doing(unit);
-        let over = matches!(doing, Doing::Ended { .. } | Doing::Created);
+    fn one(
+        &self,
+        method: &str,
+        rest: &[&str],
+        unit: &FakeMachine,
+        request: &HttpRequest,
+    ) -> HttpResponse {
+        let doing = self.yard.state(unit);
+        let over = matches!(
+            doing,
+            FakeMachineState::Exited { .. } | FakeMachineState::Created
+        );
         match (method, rest) {
-            ("GET", []) => Reply::json(200, &self.shape(unit)),
+            ("GET", []) => HttpResponse::json(200, &self.shape(unit)),
             ("POST", ["stop"]) => {
                 self.yard.stop(unit);
-                Reply::json(200, &json!({"ok": true}))
+                HttpResponse::json(200, &json!({"ok": true}))
             }
-            ("DELETE", []) if over || request.param("force").as_deref() == Some("true") => {
+            ("DELETE", []) if over || request.query_param("force").as_deref() == Some("true") => {
                 self.yard.remove(unit);
-                Reply::json(200, &json!({"ok": true}))
+                HttpResponse::json(200, &json!({"ok": true}))
             }
             ("DELETE", []) => refused(
                 412,
@@ -155,7 +171,7 @@ impl FlyMachines {
         }
     }
 
-    fn create(&self, request: &Request) -> Reply {
+    fn create(&self, request: &HttpRequest) -> HttpResponse {
         let Some(body) = request.json() else {
             return refused(400, "invalid JSON");
         };
@@ -168,7 +184,7 @@ impl FlyMachines {
             return refused(422, &why);
         }
         let name = body["name"].as_str().unwrap_or_default().to_owned();
-        if let Some(other) = self.yard.unit(&name).filter(|unit| unit.name == name) {
+        if let Some(other) = self.yard.find(&name).filter(|unit| unit.name == name) {
             return refused(
                 409,
                 &format!(
@@ -178,7 +194,7 @@ impl FlyMachines {
             );
         }
         if self.full.load(Ordering::Relaxed) {
-            return Reply::json(
+            return HttpResponse::json(
                 412,
                 &json!({
                     "error": "could not reserve resource for machine: insufficient memory available to fulfill request",
@@ -186,41 +202,41 @@ impl FlyMachines {
                 }),
             );
         }
-        let unit = Unit {
+        let unit = FakeMachine {
             id: format!("{:014x}", fastrand::u64(..) >> 8),
             name,
             image: config["image"].as_str().unwrap_or_default().to_owned(),
             region: body["region"].as_str().unwrap_or("iad").to_owned(),
-            env: strings(&config["env"]),
-            command: words(&config["init"]["cmd"]),
-            stamps: strings(&config["metadata"]),
-            config: body,
-            created: clock::now_ms(),
-            started: None,
-            stopping: None,
-            fate: None,
+            env: string_map(&config["env"]),
+            command: string_list(&config["init"]["cmd"]),
+            labels: string_map(&config["metadata"]),
+            create_request: body,
+            created_at: clock::now_ms(),
+            started_at: None,
+            stop_requested_at: None,
+            state_override: None,
             removed: false,
         };
-        self.yard.put(unit.clone());
+        self.yard.add(unit.clone());
         if let Err(error) = self.yard.start(&unit) {
             return refused(500, &format!("sandbox: {error:#}"));
         }
-        Reply::json(200, &self.shape(&unit))
+        HttpResponse::json(200, &self.shape(&unit))
     }
 
-    fn shape(&self, unit: &Unit) -> Value {
-        let doing = self.yard.doing(unit);
+    fn shape(&self, unit: &FakeMachine) -> Value {
+        let doing = self.yard.state(unit);
         let state = match doing {
-            Doing::Created => "created",
-            Doing::Starting => "starting",
-            Doing::Running if unit.stopping.is_some() => "stopping",
-            Doing::Running => "started",
-            Doing::Ended { .. } => "stopped",
+            FakeMachineState::Created => "created",
+            FakeMachineState::Starting => "starting",
+            FakeMachineState::Running if unit.stop_requested_at.is_some() => "stopping",
+            FakeMachineState::Running => "started",
+            FakeMachineState::Exited { .. } => "stopped",
         };
         let mut events = vec![json!({
-            "type": "launch", "status": "created", "source": "user", "timestamp": unit.created,
+            "type": "launch", "status": "created", "source": "user", "timestamp": unit.created_at,
         })];
-        if let Doing::Ended {
+        if let FakeMachineState::Exited {
             code,
             out_of_memory,
         } = doing
@@ -228,7 +244,7 @@ impl FlyMachines {
             events.push(json!({
                 "type": "exit", "status": "stopped", "source": "flyd", "timestamp": clock::now_ms(),
                 "request": {"exit_event": {
-                    "exit_code": code, "oom_killed": out_of_memory, "requested_stop": unit.stopping.is_some(),
+                    "exit_code": code, "oom_killed": out_of_memory, "requested_stop": unit.stop_requested_at.is_some(),
                 }},
             }));
         }
@@ -237,20 +253,20 @@ impl FlyMachines {
             "name": unit.name,
             "state": state,
             "region": unit.region,
-            "created_at": clock::iso(unit.created),
-            "updated_at": clock::iso(unit.created),
+            "created_at": clock::iso(unit.created_at),
+            "updated_at": clock::iso(unit.created_at),
             "config": {
                 "image": unit.image,
-                "metadata": unit.stamps,
-                "guest": unit.config["config"]["guest"],
-                "restart": unit.config["config"]["restart"],
+                "metadata": unit.labels,
+                "guest": unit.create_request["config"]["guest"],
+                "restart": unit.create_request["config"]["restart"],
             },
             "events": events,
         })
     }
 
-    fn logs(&self, request: &Request) -> Reply {
-        let id = request.param("instance").unwrap_or_default();
+    fn logs(&self, request: &HttpRequest) -> HttpResponse {
+        let id = request.query_param("instance").unwrap_or_default();
         let log = self.log(&id);
         let lines = log.lines().map(|line| {
             json!({"id": "1", "attributes": {
@@ -258,7 +274,7 @@ impl FlyMachines {
             }})
         });
         let lines: Vec<Value> = lines.collect();
-        Reply::json(200, &json!({"data": lines, "meta": {"next_token": ""}}))
+        HttpResponse::json(200, &json!({"data": lines, "meta": {"next_token": ""}}))
     }
 }
 
@@ -282,8 +298,8 @@ fn unsold(cpus: u64, memory: u64) -> Option<String> {
     }
 }
 
-fn refused(status: u16, error: &str) -> Reply {
-    Reply::json(status, &json!({ "error": error }))
+fn refused(status: u16, error: &str) -> HttpResponse {
+    HttpResponse::json(status, &json!({ "error": error }))
 }
 
 #[cfg(test)]
@@ -295,26 +311,26 @@ mod tests {
     fn a_machine_that_was_taken_and_not_begun_begins_with_its_host() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("bin")).unwrap();
-        let host = FlyMachines::open(dir.path()).unwrap();
-        let taken = Unit {
+        let host = FakeFlyMachines::open(dir.path()).unwrap();
+        let taken = FakeMachine {
             id: "a1".to_owned(),
             name: "agent-1".to_owned(),
             image: "image".to_owned(),
             region: "iad".to_owned(),
             env: Default::default(),
             command: vec!["sleep".to_owned(), "60".to_owned()],
-            stamps: Default::default(),
-            config: json!({}),
-            created: clock::now_ms(),
-            started: None,
-            stopping: None,
-            fate: None,
+            labels: Default::default(),
+            create_request: json!({}),
+            created_at: clock::now_ms(),
+            started_at: None,
+            stop_requested_at: None,
+            state_override: None,
             removed: false,
         };
-        host.yard.put(taken);
+        host.yard.add(taken);
         drop(host);
-        let again = FlyMachines::open(dir.path()).unwrap();
-        assert!(again.all()[0].running);
+        let again = FakeFlyMachines::open(dir.path()).unwrap();
+        assert!(again.machines()[0].running);
         again.kill_all();
     }
 }

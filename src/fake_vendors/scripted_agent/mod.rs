@@ -4,11 +4,11 @@
 //! real CLI is dangerous to its caller (project settings, permissions, exit codes that lie), so is
 //! this one; a test that plants something hostile fails if the caller forgets a flag.
 
-mod flags;
-mod play;
-mod project;
+mod cli_flags;
+mod event_stream;
+mod project_settings;
 mod script;
-mod stream;
+mod script_runner;
 #[cfg(test)]
 mod tests;
 
@@ -19,20 +19,20 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-pub use self::script::{Pass, Review, Script, Step};
+pub use self::script::{Script, ScriptStep, ScriptedPass, ScriptedReview};
 
-use self::flags::Flags;
-use self::play::{Player, Stop};
-use self::project::{Env, Project};
-use self::stream::{End, Stream};
+use self::cli_flags::CliFlags;
+use self::event_stream::{CallOutcome, EventStream};
+use self::project_settings::{ProjectSettings, ScriptEnv};
+use self::script_runner::{EarlyStop, ScriptRunner};
 
 /// What the CLI finds around it when it is called.
-pub(crate) struct Scene<'a> {
+pub(crate) struct Invocation<'a> {
     pub args: Vec<String>,
     pub stdin: String,
     pub cwd: PathBuf,
-    pub env: Env,
-    pub root: bool,
+    pub env: ScriptEnv,
+    pub is_root: bool,
     pub out: &'a mut dyn Write,
     pub err: &'a mut dyn Write,
 }
@@ -45,23 +45,23 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         let _ = std::io::stdin().read_to_string(&mut stdin);
     }
     let lossy = |text: OsString| text.to_string_lossy().into_owned();
-    let scene = Scene {
+    let scene = Invocation {
         args: args.into_iter().map(lossy).collect(),
         stdin,
         cwd: std::env::current_dir().unwrap_or_default(),
         env: std::env::vars_os()
             .map(|(k, v)| (lossy(k), lossy(v)))
             .collect(),
-        root: rustix::process::geteuid().is_root(),
+        is_root: rustix::process::geteuid().is_root(),
         out: &mut std::io::stdout(),
         err: &mut std::io::stderr(),
     };
-    ExitCode::from(play(scene))
+    ExitCode::from(run_invocation(scene))
 }
 
 /// Plays one call and answers its exit code.
-pub(crate) fn play(mut scene: Scene<'_>) -> u8 {
-    let flags = match Flags::parse(std::mem::take(&mut scene.args)) {
+pub(crate) fn run_invocation(mut scene: Invocation<'_>) -> u8 {
+    let flags = match CliFlags::parse(std::mem::take(&mut scene.args)) {
         Ok(flags) => flags,
         Err(message) => return refuse(&mut scene, &message),
     };
@@ -77,17 +77,17 @@ pub(crate) fn play(mut scene: Scene<'_>) -> u8 {
     call(&flags, scene).unwrap_or(1)
 }
 
-fn say(scene: &mut Scene<'_>, text: &str) -> u8 {
+fn say(scene: &mut Invocation<'_>, text: &str) -> u8 {
     u8::from(writeln!(scene.out, "{text}").is_err())
 }
 
-fn refuse(scene: &mut Scene<'_>, message: &str) -> u8 {
+fn refuse(scene: &mut Invocation<'_>, message: &str) -> u8 {
     // Nobody listening to standard error is no reason to end differently.
     let _ = writeln!(scene.err, "{message}");
     1
 }
 
-fn prompt(flags: &Flags, scene: &Scene<'_>) -> String {
+fn prompt(flags: &CliFlags, scene: &Invocation<'_>) -> String {
     let mut parts = vec![scene.stdin.clone()];
     parts.extend(flags.positional.iter().cloned());
     parts.retain(|part| !part.trim().is_empty());
@@ -95,7 +95,7 @@ fn prompt(flags: &Flags, scene: &Scene<'_>) -> String {
 }
 
 /// Why the real CLI would not even start.
-fn objection(flags: &Flags, scene: &Scene<'_>) -> Option<String> {
+fn objection(flags: &CliFlags, scene: &Invocation<'_>) -> Option<String> {
     let sandboxed = scene.env.get("IS_SANDBOX").is_some_and(|flag| flag == "1");
     let bypass = flags.has("--dangerously-skip-permissions")
         || flags.value("--permission-mode") == Some("bypassPermissions");
@@ -125,10 +125,10 @@ fn objection(flags: &Flags, scene: &Scene<'_>) -> Option<String> {
     if !flags.has("--print") {
         return Some("Error: the stand-in agent only plays --print".into());
     }
-    if bypass && scene.root && !sandboxed {
+    if bypass && scene.is_root && !sandboxed {
         return Some("--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons".into());
     }
-    if flags.format() == "stream-json" && !flags.has("--verbose") {
+    if flags.output_format() == "stream-json" && !flags.has("--verbose") {
         return Some(
             "Error: When using --print, --output-format=stream-json requires --verbose".into(),
         );
@@ -145,7 +145,7 @@ fn objection(flags: &Flags, scene: &Scene<'_>) -> Option<String> {
     None
 }
 
-fn call(flags: &Flags, scene: Scene<'_>) -> anyhow::Result<u8> {
+fn call(flags: &CliFlags, scene: Invocation<'_>) -> anyhow::Result<u8> {
     let prompt = prompt(flags, &scene);
     let scripts = PathBuf::from(flags.value("--scripts").unwrap_or("."));
     let (ticket, script) = find_script(&scripts, &prompt)?;
@@ -155,16 +155,16 @@ fn call(flags: &Flags, scene: Scene<'_>) -> anyhow::Result<u8> {
     } else {
         next_pass(&scripts, &ticket, &script, &prompt)
     };
-    if matches!(steps.first(), Some(Step::Hang)) {
+    if matches!(steps.first(), Some(ScriptStep::Hang)) {
         loop {
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
     }
-    let Scene {
+    let Invocation {
         cwd, mut env, out, ..
     } = scene;
-    let project = Project::load(flags, &cwd, &mut env);
-    let mut stream = Stream::new(out, flags.format(), flags.value("--model"));
+    let project = ProjectSettings::load(flags, &cwd, &mut env);
+    let mut stream = EventStream::new(out, flags.output_format(), flags.value("--model"));
     let bypass = flags.has("--dangerously-skip-permissions");
     let mode = if bypass {
         "bypassPermissions"
@@ -180,33 +180,33 @@ fn call(flags: &Flags, scene: Scene<'_>) -> anyhow::Result<u8> {
         key.unwrap_or("none"),
         &project.server_names(),
     )?;
-    project.fire("SessionStart", &cwd, &env);
-    project.fire("UserPromptSubmit", &cwd, &env);
+    project.run_hooks("SessionStart", &cwd, &env);
+    project.run_hooks("UserPromptSubmit", &cwd, &env);
     if key.is_none() {
         let text = "Not logged in · Please run /login".into();
-        return Ok(stream.end(End::Refused { status: None, text })?);
+        return Ok(stream.finish(CallOutcome::ApiError { status: None, text })?);
     }
     let ended = if reviewing {
         review(&mut stream, next_review(&scripts, &ticket, &script))
     } else {
-        let mut player = Player {
+        let mut player = ScriptRunner {
             flags,
             cwd: &cwd,
             env: &env,
             stream: &mut stream,
-            text: None,
+            pending_text: None,
         };
-        player.play(&steps)
+        player.run(&steps)
     };
-    project.fire("Stop", &cwd, &env);
+    project.run_hooks("Stop", &cwd, &env);
     match ended {
-        Ok(end) | Err(Stop::End(end)) => Ok(stream.end(end)?),
-        Err(Stop::Exit(code)) => Ok(code),
-        Err(Stop::Broken(error)) => Err(error.into()),
+        Ok(end) | Err(EarlyStop::End(end)) => Ok(stream.finish(end)?),
+        Err(EarlyStop::Exit(code)) => Ok(code),
+        Err(EarlyStop::Io(error)) => Err(error.into()),
     }
 }
 
-fn key_source(env: &Env) -> Option<&'static str> {
+fn key_source(env: &ScriptEnv) -> Option<&'static str> {
     const SOURCES: [&str; 4] = [
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",
@@ -231,20 +231,20 @@ fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)>
     Ok(("default".into(), Script::default()))
 }
 
-fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec<Step> {
-    let fits = |pass: &&script::Pass| {
-        pass.when
+fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec<ScriptStep> {
+    let fits = |pass: &&script::ScriptedPass| {
+        pass.prompt_contains
             .as_ref()
             .is_none_or(|text| prompt.contains(text.as_str()))
     };
     let special = script
         .passes
         .iter()
-        .any(|pass| pass.when.is_some() && fits(&pass));
-    let fitting: Vec<&Pass> = script
+        .any(|pass| pass.prompt_contains.is_some() && fits(&pass));
+    let fitting: Vec<&ScriptedPass> = script
         .passes
         .iter()
-        .filter(|pass| fits(pass) && (pass.when.is_some() || !special))
+        .filter(|pass| fits(pass) && (pass.prompt_contains.is_some() || !special))
         .collect();
     let kind = if special { "special" } else { "pass" };
     let turn = count(scripts, ticket, kind);
@@ -252,13 +252,13 @@ fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec
     pass.map(|pass| pass.steps.clone()).unwrap_or_default()
 }
 
-fn next_review(scripts: &Path, ticket: &str, script: &Script) -> Review {
+fn next_review(scripts: &Path, ticket: &str, script: &Script) -> ScriptedReview {
     let turn = count(scripts, ticket, "review");
     script
         .reviews
         .get(turn)
         .cloned()
-        .unwrap_or_else(Review::approve)
+        .unwrap_or_else(ScriptedReview::approve)
 }
 
 /// How often this was asked before. Calls of one ticket follow each other, so a file will do.
@@ -274,11 +274,11 @@ fn count(scripts: &Path, ticket: &str, kind: &str) -> usize {
     before
 }
 
-fn review(stream: &mut Stream<'_>, review: Review) -> Result<End, Stop> {
+fn review(stream: &mut EventStream<'_>, review: ScriptedReview) -> Result<CallOutcome, EarlyStop> {
     let Some(output) = review.0 else {
         let text = "I could not decide.".to_owned();
         stream.message(Some(&text), None)?;
-        return Ok(End::Done {
+        return Ok(CallOutcome::Success {
             text,
             structured: None,
         });
@@ -286,7 +286,7 @@ fn review(stream: &mut Stream<'_>, review: Review) -> Result<End, Stop> {
     let id = stream.message(None, Some(("StructuredOutput", &output)))?;
     stream.tool_result(&id, Ok("Structured output provided successfully".into()))?;
     stream.message(Some("Reviewed."), None)?;
-    Ok(End::Done {
+    Ok(CallOutcome::Success {
         text: json!(output).to_string(),
         structured: Some(output),
     })

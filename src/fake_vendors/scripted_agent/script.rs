@@ -11,26 +11,28 @@ use serde_json::{Value, json};
 #[serde(default)]
 pub struct Script {
     /// The n-th call plays the n-th pass whose `when` fits, the last one again when they run out.
-    pub passes: Vec<Pass>,
+    pub passes: Vec<ScriptedPass>,
     /// The n-th call with a JSON schema gives the n-th of these, and approves when they run out.
-    pub reviews: Vec<Review>,
+    pub reviews: Vec<ScriptedReview>,
 }
 
 /// One call of the agent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pass {
+pub struct ScriptedPass {
     /// Only for prompts that contain this text.
-    pub when: Option<String>,
-    pub steps: Vec<Step>,
+    #[serde(rename = "when")]
+    pub prompt_contains: Option<String>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// One thing the agent does. Paths are taken from its working directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Step {
+pub enum ScriptStep {
     /// Text; the last one is the final answer.
-    Say {
+    #[serde(rename = "say")]
+    Message {
         text: String,
     },
     Read {
@@ -52,7 +54,8 @@ pub enum Step {
         command: String,
     },
     /// Writes where a well-behaved agent would not, `.git` included.
-    Plant {
+    #[serde(rename = "plant")]
+    WriteAnywhere {
         path: String,
         content: String,
     },
@@ -61,9 +64,11 @@ pub enum Step {
         target: String,
     },
     /// Uses up its turns.
-    Loop,
+    #[serde(rename = "loop")]
+    ExhaustTurns,
     /// The model's API refuses with this status.
-    FailApi {
+    #[serde(rename = "fail_api")]
+    ApiError {
         status: u16,
         message: String,
     },
@@ -72,11 +77,13 @@ pub enum Step {
         resets_at: u64,
     },
     /// Asks for a tool that permissions refuse, and ends as if all were well.
-    Deny {
+    #[serde(rename = "deny")]
+    DeniedTool {
         tool: String,
     },
     /// Ends at once, without a result.
-    Die {
+    #[serde(rename = "die")]
+    Exit {
         code: u8,
     },
     /// Never ends. As the first step of a pass it hangs before the first event.
@@ -89,16 +96,17 @@ pub enum Step {
         ms: u64,
     },
     /// Goes on once this file is there.
-    WaitFor {
+    #[serde(rename = "wait_for")]
+    WaitForFile {
         file: PathBuf,
     },
 }
 
 /// One verdict of the agent as reviewer; `None` is a reviewer that gives no readable one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Review(pub Option<Value>);
+pub struct ScriptedReview(pub Option<Value>);
 
-impl Review {
+impl ScriptedReview {
     pub fn approve() -> Self {
         Self(Some(json!({"approved": true, "blocking": []})))
     }
@@ -116,7 +124,7 @@ impl Review {
         Self(Some(output))
     }
 
-    pub fn unreadable() -> Self {
+    pub fn unparseable() -> Self {
         Self(None)
     }
 }
@@ -127,24 +135,28 @@ impl Script {
     }
 
     /// One pass with these steps.
-    pub fn pass(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.passes.push(Pass {
-            when: None,
+    pub fn pass(mut self, steps: impl IntoIterator<Item = ScriptStep>) -> Self {
+        self.passes.push(ScriptedPass {
+            prompt_contains: None,
             steps: steps.into_iter().collect(),
         });
         self
     }
 
     /// A pass for prompts that contain this text.
-    pub fn pass_when(mut self, text: &str, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.passes.push(Pass {
-            when: Some(text.to_owned()),
+    pub fn pass_if_prompt_contains(
+        mut self,
+        text: &str,
+        steps: impl IntoIterator<Item = ScriptStep>,
+    ) -> Self {
+        self.passes.push(ScriptedPass {
+            prompt_contains: Some(text.to_owned()),
             steps: steps.into_iter().collect(),
         });
         self
     }
 
-    pub fn review(mut self, review: Review) -> Self {
+    pub fn review(mut self, review: ScriptedReview) -> Self {
         self.reviews.push(review);
         self
     }
@@ -157,7 +169,7 @@ impl Script {
             let _ = std::fs::remove_file(scripts.join("counts").join(format!("{ticket}.{kind}")));
         }
         let path = scripts.join(format!("{ticket}.json"));
-        crate::state::replace(&path, &serde_json::to_vec_pretty(self)?)
+        crate::persistence::write_atomic(&path, &serde_json::to_vec_pretty(self)?)
     }
 
     pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
@@ -166,9 +178,9 @@ impl Script {
     }
 }
 
-impl Step {
-    pub fn say(text: &str) -> Self {
-        Self::Say { text: text.into() }
+impl ScriptStep {
+    pub fn message(text: &str) -> Self {
+        Self::Message { text: text.into() }
     }
 
     pub fn read(path: &str) -> Self {
@@ -199,8 +211,8 @@ impl Step {
         }
     }
 
-    pub fn plant(path: &str, content: &str) -> Self {
-        Self::Plant {
+    pub fn write_anywhere(path: &str, content: &str) -> Self {
+        Self::WriteAnywhere {
             path: path.into(),
             content: content.into(),
         }
@@ -213,15 +225,15 @@ impl Step {
         }
     }
 
-    pub fn fail_api(status: u16, message: &str) -> Self {
-        Self::FailApi {
+    pub fn api_error(status: u16, message: &str) -> Self {
+        Self::ApiError {
             status,
             message: message.into(),
         }
     }
 
-    pub fn wait_for(file: impl Into<PathBuf>) -> Self {
-        Self::WaitFor { file: file.into() }
+    pub fn wait_for_file(file: impl Into<PathBuf>) -> Self {
+        Self::WaitForFile { file: file.into() }
     }
 
     pub fn print_env(file: impl Into<PathBuf>) -> Self {

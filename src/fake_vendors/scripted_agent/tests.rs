@@ -15,16 +15,16 @@ fn run(dir: &Path, flags: &[&str], prompt: &str) -> Played {
         dir.join("scripts").display().to_string(),
     ];
     args.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    let mut env: Env = std::env::vars()
+    let mut env: ScriptEnv = std::env::vars()
         .filter(|(name, _)| name == "PATH")
         .collect();
     env.insert("ANTHROPIC_API_KEY".into(), "sk-ant-canary".into());
-    let code = play(Scene {
+    let code = run_invocation(Invocation {
         args,
         stdin: prompt.into(),
         cwd: dir.join("work"),
         env,
-        root: false,
+        is_root: false,
         out: &mut out,
         err: &mut err,
     });
@@ -62,11 +62,11 @@ fn a_pass_edits_files_and_streams_like_the_real_one() {
     let dir = folder();
     let script = Script::new()
         .pass([
-            Step::say("Step 1"),
-            Step::write("hello.txt", "hi\n"),
-            Step::say("All done."),
+            ScriptStep::message("Step 1"),
+            ScriptStep::write("hello.txt", "hi\n"),
+            ScriptStep::message("All done."),
         ])
-        .pass([Step::append("hello.txt", "again\n")]);
+        .pass([ScriptStep::append("hello.txt", "again\n")]);
     script.save(&dir.path().join("scripts"), "ENG-1").unwrap();
     let played = run(dir.path(), SAFE, "Please do ENG-1 now");
     assert_eq!(played.code, 0);
@@ -105,12 +105,12 @@ fn a_pass_edits_files_and_streams_like_the_real_one() {
 fn every_bad_end_has_its_own_shape() {
     let dir = folder();
     let scripts = dir.path().join("scripts");
-    let end = |steps: Vec<Step>, flags: &[&str]| {
+    let end = |steps: Vec<ScriptStep>, flags: &[&str]| {
         Script::new().pass(steps).save(&scripts, "default").unwrap();
         let played = run(dir.path(), &[SAFE, flags].concat(), "anything");
         (played.code, played.events.last().cloned().unwrap())
     };
-    let (code, result) = end(vec![Step::Loop], &["--max-turns", "3"]);
+    let (code, result) = end(vec![ScriptStep::ExhaustTurns], &["--max-turns", "3"]);
     assert_eq!(
         (code, &result["subtype"], &result["num_turns"]),
         (1, &json!("error_max_turns"), &json!(4))
@@ -119,14 +119,14 @@ fn every_bad_end_has_its_own_shape() {
         result["errors"],
         json!(["Reached maximum number of turns (3)"])
     );
-    let (code, result) = end(vec![Step::fail_api(529, "Overloaded")], &[]);
+    let (code, result) = end(vec![ScriptStep::api_error(529, "Overloaded")], &[]);
     assert_eq!(
         (code, &result["subtype"], &result["is_error"]),
         (1, &json!("success"), &json!(true))
     );
     assert_eq!(result["api_error_status"], 529);
     let (code, result) = end(
-        vec![Step::Deny {
+        vec![ScriptStep::DeniedTool {
             tool: "Write".into(),
         }],
         &[],
@@ -135,14 +135,14 @@ fn every_bad_end_has_its_own_shape() {
         (code, result["permission_denials"].as_array().unwrap().len()),
         (0, 1)
     );
-    let (code, last) = end(vec![Step::Die { code: 143 }], &[]);
+    let (code, last) = end(vec![ScriptStep::Exit { code: 143 }], &[]);
     assert_eq!((code, &last["type"]), (143, &json!("system")));
 }
 
 #[test]
 fn permissions_that_were_not_given_are_denied() {
     let dir = folder();
-    let script = Script::new().pass([Step::write("x", "1")]);
+    let script = Script::new().pass([ScriptStep::write("x", "1")]);
     script.save(&dir.path().join("scripts"), "default").unwrap();
     let flags = ["-p", "--output-format", "json"];
     let played = run(dir.path(), &flags, "go");
@@ -171,9 +171,9 @@ fn permissions_that_were_not_given_are_denied() {
 fn a_rule_for_a_folder_permits_writing_there_only() {
     let dir = folder();
     let script = Script::new().pass([
-        Step::write("out/deep/x", "1"),
-        Step::write("y", "1"),
-        Step::write("out/../z", "1"),
+        ScriptStep::write("out/deep/x", "1"),
+        ScriptStep::write("y", "1"),
+        ScriptStep::write("out/../z", "1"),
     ]);
     script.save(&dir.path().join("scripts"), "default").unwrap();
     let flags = ["-p", "--output-format", "json", "--permission-mode"];
@@ -190,8 +190,8 @@ fn a_rule_for_a_folder_permits_writing_there_only() {
 fn reviews_follow_their_list_and_then_approve() {
     let dir = folder();
     let script = Script::new()
-        .review(Review::block("Bug", "a.sh:1", "wrong", "right"))
-        .review(Review::unreadable());
+        .review(ScriptedReview::block("Bug", "a.sh:1", "wrong", "right"))
+        .review(ScriptedReview::unparseable());
     script.save(&dir.path().join("scripts"), "ENG-2").unwrap();
     let flags = [SAFE, &["--json-schema", "{}"]].concat();
     let verdicts: Vec<Value> = (0..3)
@@ -223,7 +223,7 @@ fn hostile_settings_strike_unless_switched_off() {
     let server = json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", format!("touch {}; sleep 5", marker("mcp").display())]}}});
     std::fs::write(work.join(".mcp.json"), server.to_string()).unwrap();
     Script::new()
-        .pass([Step::Sleep { ms: 300 }])
+        .pass([ScriptStep::Sleep { ms: 300 }])
         .save(&dir.path().join("scripts"), "default")
         .unwrap();
     let all = ["key", "helper", "hook", "mcp"];

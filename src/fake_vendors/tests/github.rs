@@ -3,17 +3,17 @@ use super::*;
 #[tokio::test]
 async fn git_clones_and_pushes_and_refuses() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(&dir.path().join("town")).await;
+    let town = start_fake_vendors(&dir.path().join("town")).await;
     let repo = seed(&town);
-    let write = town
-        .github()
-        .mint_token("acme", &["shop"], &[("contents", "write")]);
+    let write =
+        town.github()
+            .create_installation_token("acme", &["shop"], &[("contents", "write")]);
     let read = town
         .github()
-        .mint_token("acme", &["shop"], &[("contents", "read")]);
-    let other = town
-        .github()
-        .mint_token("acme", &["else"], &[("contents", "write")]);
+        .create_installation_token("acme", &["shop"], &[("contents", "read")]);
+    let other =
+        town.github()
+            .create_installation_token("acme", &["else"], &[("contents", "write")]);
     let url = move |token: &str| {
         repo.clone_url()
             .replace("http://", &format!("http://x-access-token:{token}@"))
@@ -71,26 +71,30 @@ async fn git_clones_and_pushes_and_refuses() {
         answer["data"]["markPullRequestReadyForReview"]["pullRequest"]["isDraft"], false,
         "{answer}"
     );
-    repo.merge(1).unwrap();
-    assert!(repo.file_at("main", "noise.txt").is_some() && repo.pulls()[0].merged);
+    repo.merge_pull(1).unwrap();
+    assert!(repo.read_file("main", "noise.txt").is_some() && repo.pulls()[0].merged);
 }
 
 #[tokio::test]
 async fn lists_have_links_and_etags_and_tokens_their_limits() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     let repo = seed(&town);
     repo.commit("topic", &[("a", "1\n")], "Topic").unwrap();
     let body = json!({"title": "T", "head": "topic", "base": "main"});
     github(&town, "POST", "/repos/acme/shop/pulls", Some(body)).await;
     for number in 0..3 {
-        repo.comment(1, "robin", &format!("comment {number}"));
+        repo.add_comment(1, "robin", &format!("comment {number}"));
     }
     let url = format!(
         "{}/repos/acme/shop/issues/1/comments?per_page=2",
         town.github_api_url()
     );
-    let get = || client().get(&url).bearer_auth(town.github().token());
+    let get = || {
+        client()
+            .get(&url)
+            .bearer_auth(town.github().personal_token())
+    };
     let first = get().send().await.unwrap();
     let link = first.headers()["link"].to_str().unwrap().to_owned();
     assert!(link.contains("page=2>; rel=\"next\""), "{link}");
@@ -104,7 +108,7 @@ async fn lists_have_links_and_etags_and_tokens_their_limits() {
             .status(),
         304
     );
-    let narrow = town.github().mint_token(
+    let narrow = town.github().create_installation_token(
         "acme",
         &["shop"],
         &[("contents", "read"), ("metadata", "read")],
@@ -120,9 +124,9 @@ async fn lists_have_links_and_etags_and_tokens_their_limits() {
         (status, &answer["message"]),
         (403, &json!("Resource not accessible by integration"))
     );
-    let foreign = town
-        .github()
-        .mint_token("acme", &["else"], &[("contents", "read")]);
+    let foreign =
+        town.github()
+            .create_installation_token("acme", &["else"], &[("contents", "read")]);
     assert_eq!(
         github_as(&town, &foreign, "GET", "/repos/acme/shop", None)
             .await
@@ -160,12 +164,12 @@ fn assertion(issuer: &str, lives: i64) -> String {
 #[tokio::test]
 async fn an_app_gets_tokens_narrowed_as_it_asks() {
     let dir = tempfile::tempdir().unwrap();
-    let options = TownOptions {
+    let options = FakeVendorsOptions {
         app_key_pem: Some(include_str!("app-key.pem").into()),
         app_id: 42,
-        ..TownOptions::new(dir.path(), "/bin/true")
+        ..FakeVendorsOptions::new(dir.path(), "/bin/true")
     };
-    let town = Town::start(options).await.unwrap();
+    let town = FakeVendors::start(options).await.unwrap();
     seed(&town);
     let jwt = assertion("42", 540);
     let (_, found) = github_as(&town, &jwt, "GET", "/repos/acme/shop/installation", None).await;
@@ -220,7 +224,7 @@ async fn an_app_gets_tokens_narrowed_as_it_asks() {
 #[tokio::test]
 async fn files_are_changed_through_trees_and_commits() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     let repo = seed(&town);
     let git = "/repos/acme/shop/git";
     let head = repo.branch_head("main").unwrap();
@@ -243,14 +247,17 @@ async fn files_are_changed_through_trees_and_commits() {
     );
     let (_, found) = github(&town, "GET", &format!("{git}/ref/heads/sync/one"), None).await;
     assert_eq!(found["object"]["sha"], commit["sha"]);
-    assert_eq!(repo.file_at("sync/one", "a/b.txt").as_deref(), Some("hi\n"));
     assert_eq!(
-        repo.file_at("sync/one", "README.md").as_deref(),
+        repo.read_file("sync/one", "a/b.txt").as_deref(),
+        Some("hi\n")
+    );
+    assert_eq!(
+        repo.read_file("sync/one", "README.md").as_deref(),
         Some("shop\n")
     );
-    let narrow = town
-        .github()
-        .mint_token("acme", &["shop"], &[("contents", "write")]);
+    let narrow =
+        town.github()
+            .create_installation_token("acme", &["shop"], &[("contents", "write")]);
     let tree = json!({"base_tree": head, "tree": [{"path": ".github/workflows/x.yml", "mode": "100644", "content": "on: push\n"}]});
     let (_, tree) = github(&town, "POST", &format!("{git}/trees"), Some(tree)).await;
     let commit = json!({"message": "Change", "tree": tree["sha"], "parents": [head]});

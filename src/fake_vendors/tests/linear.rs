@@ -1,14 +1,14 @@
 use super::*;
-use crate::{Fault, Vendor};
+use crate::{FakeService, InjectedFault};
 
 #[tokio::test]
 async fn issues_page_and_filter_as_the_vendor_does() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     for number in 1..=5 {
         let ticket = town
             .linear()
-            .file("ENG", &format!("Ticket {number}"))
+            .create_ticket("ENG", &format!("Ticket {number}"))
             .add_label("Agent-Implement");
         if number == 2 {
             ticket.complete();
@@ -50,7 +50,7 @@ async fn issues_page_and_filter_as_the_vendor_does() {
 #[tokio::test]
 async fn bad_queries_and_bad_keys_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     let (status, answer) = linear(&town, "{ viewer { shoeSize } }", json!({})).await;
     assert_eq!(status, 400);
     assert_eq!(
@@ -61,7 +61,7 @@ async fn bad_queries_and_bad_keys_are_refused() {
     assert_eq!(linear(&town, greedy, json!({})).await.0, 400);
     let (status, answer) = linear(&town, "{ issue(id: \"ENG-9\") { id } }", json!({})).await;
     assert_eq!((status, &answer["data"]), (200, &Value::Null));
-    town.linear().set_key("another");
+    town.linear().set_api_key("another");
     let answer = client()
         .post(format!("{}/graphql", town.linear_url()))
         .header("authorization", "lin_api_sandbox");
@@ -76,15 +76,15 @@ async fn bad_queries_and_bad_keys_are_refused() {
 #[tokio::test]
 async fn a_comment_id_is_taken_once_even_when_the_answer_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     town.linear().issue("ENG-1").title("One");
     let query = "mutation($input: CommentCreateInput!) { commentCreate(input: $input) { success comment { id } } }";
     let input = json!({"input": {"id": "11111111-2222-4333-8444-555555555555", "issueId": "ENG-1", "body": "hello"}});
-    town.faults(Vendor::Linear)
-        .next_on("commentCreate", Fault::DropAfter);
+    town.faults(FakeService::Linear)
+        .inject_on_match("commentCreate", InjectedFault::DropResponse);
     let lost = client()
         .post(format!("{}/graphql", town.linear_url()))
-        .header("authorization", town.linear().key());
+        .header("authorization", town.linear().api_key());
     assert!(
         lost.json(&json!({"query": query, "variables": input}))
             .send()
@@ -95,13 +95,16 @@ async fn a_comment_id_is_taken_once_even_when_the_answer_is_lost() {
     assert_eq!(status, 200);
     assert_eq!(answer["errors"][0]["extensions"]["userError"], true);
     assert_eq!(town.linear().issue("ENG-1").comments(), ["hello"]);
-    assert_eq!(town.requests().of(Vendor::Linear)[0].status, None);
+    assert_eq!(
+        town.requests().for_service(FakeService::Linear)[0].status,
+        None
+    );
 }
 
 #[tokio::test]
 async fn labels_are_made_put_on_and_taken_off() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     town.linear().issue("ENG-1").title("One");
     let make = "mutation($n: String!, $t: String!) { issueLabelCreate(input: {name: $n, teamId: $t}) { issueLabel { id } } }";
     let (_, team) = linear(

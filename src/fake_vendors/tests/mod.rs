@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::town::{Town, TownOptions};
+use super::instance::{FakeVendors, FakeVendorsOptions};
 
 const WORKFLOW: &str = r#"
 name: Implement
@@ -58,8 +58,8 @@ jobs:
         run: echo mended
 "#;
 
-async fn town(dir: &Path) -> Town {
-    let town = Town::start(TownOptions::new(dir, "/bin/true"))
+async fn start_fake_vendors(dir: &Path) -> FakeVendors {
+    let town = FakeVendors::start(FakeVendorsOptions::new(dir, "/bin/true"))
         .await
         .unwrap();
     town.github().set_start_delay(Duration::from_millis(50));
@@ -75,9 +75,9 @@ fn client() -> reqwest::Client {
         .unwrap()
 }
 
-async fn linear(town: &Town, query: &str, variables: Value) -> (u16, Value) {
+async fn linear(town: &FakeVendors, query: &str, variables: Value) -> (u16, Value) {
     let request = client().post(format!("{}/graphql", town.linear_url()));
-    let request = request.header("authorization", town.linear().key());
+    let request = request.header("authorization", town.linear().api_key());
     let answer = request
         .json(&json!({"query": query, "variables": variables}))
         .send()
@@ -86,13 +86,13 @@ async fn linear(town: &Town, query: &str, variables: Value) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
-async fn github(town: &Town, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
-    let token = town.github().token().to_owned();
+async fn github(town: &FakeVendors, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let token = town.github().personal_token().to_owned();
     github_as(town, &token, method, path, body).await
 }
 
 async fn github_as(
-    town: &Town,
+    town: &FakeVendors,
     token: &str,
     method: &str,
     path: &str,
@@ -124,18 +124,18 @@ async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn seed(town: &Town) -> super::Repo {
+fn seed(town: &FakeVendors) -> super::FakeRepo {
     let repo = town.github().repo("acme", "shop");
     let files = [
         ("README.md", "shop\n"),
         (".github/workflows/implement.yml", WORKFLOW),
     ];
     repo.seed(&files, "Open the shop").unwrap();
-    repo.secret("MODEL_KEY", "sk-very-secret");
+    repo.set_secret("MODEL_KEY", "sk-very-secret");
     repo
 }
 
-async fn dispatch(town: &Town, inputs: Value) -> u64 {
+async fn dispatch(town: &FakeVendors, inputs: Value) -> u64 {
     let path = "/repos/acme/shop/actions/workflows/implement.yml/dispatches";
     let body = json!({"ref": "main", "inputs": inputs, "return_run_details": true});
     let (status, answer) = github(town, "POST", path, Some(body)).await;

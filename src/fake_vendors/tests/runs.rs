@@ -3,7 +3,7 @@ use super::*;
 #[tokio::test]
 async fn a_dispatched_workflow_really_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     let repo = seed(&town);
     let run = dispatch(&town, json!({"issue": "ENG-1", "note": "hush-hush"})).await;
     let done = until(|| {
@@ -59,7 +59,7 @@ async fn a_dispatched_workflow_really_runs() {
     );
     let text = client()
         .get(logs)
-        .bearer_auth(town.github().token())
+        .bearer_auth(town.github().personal_token())
         .send()
         .await
         .unwrap()
@@ -72,7 +72,7 @@ async fn a_dispatched_workflow_really_runs() {
 #[tokio::test]
 async fn failing_and_cancelled_runs_say_so() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     let repo = seed(&town);
     let failing = dispatch(&town, json!({"issue": "FAIL"})).await;
     let sleeping = dispatch(&town, json!({"issue": "SLEEP"})).await;
@@ -89,7 +89,7 @@ async fn failing_and_cancelled_runs_say_so() {
 #[tokio::test]
 async fn dispatches_are_checked_as_the_host_checks_them() {
     let dir = tempfile::tempdir().unwrap();
-    let town = town(dir.path()).await;
+    let town = start_fake_vendors(dir.path()).await;
     seed(&town);
     let workflows = "/repos/acme/shop/actions/workflows";
     let send = async |file: &str, body: Value| {
@@ -148,13 +148,13 @@ async fn dispatches_are_checked_as_the_host_checks_them() {
 #[tokio::test]
 async fn runs_outlive_the_town_and_start_again_when_they_died_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let first = town(dir.path()).await;
+    let first = start_fake_vendors(dir.path()).await;
     let port = first.port();
     let repo = seed(&first);
     let run = dispatch(&first, json!({"issue": "SLEEP"})).await;
     until(|| repo.run_log(run).contains("hello LOUD").then_some(())).await;
     first.stop().await;
-    let second = town(dir.path()).await;
+    let second = start_fake_vendors(dir.path()).await;
     assert_eq!(second.port(), port);
     let repo = second.github().repo("acme", "shop");
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -163,7 +163,7 @@ async fn runs_outlive_the_town_and_start_again_when_they_died_with_it() {
         ("in_progress", 1)
     );
     second.stop_and_kill_runs().await;
-    let third = town(dir.path()).await;
+    let third = start_fake_vendors(dir.path()).await;
     let repo = third.github().repo("acme", "shop");
     until(|| (repo.runs()[0].attempt == 2).then_some(())).await;
     assert_eq!((repo.runs().len(), repo.runs()[0].id), (1, run));

@@ -15,9 +15,11 @@ use std::ffi::OsString;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::reset;
-use super::said::{Fault, Said, one_line, paragraphs, tool_line};
-use super::{Agent, Answer, Call, Desk, Pass, REVIEW_SCHEMA, Role};
+use super::output::{AgentOutput, PassError, format_tool_call, non_empty_lines, single_line};
+use super::rate_limit_reset;
+use super::{
+    Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA,
+};
 use domain::report::Usage;
 
 /// What the direct provider is reached with. A base address is no credential, but travels with them.
@@ -36,13 +38,17 @@ pub(super) const CLOUD_KEYS: &[&str] = &[
     "ANTHROPIC_BEDROCK_BASE_URL",
 ];
 
-pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<Call> {
+pub(super) fn build_invocation(
+    agent: &Agent,
+    pass: &AgentPass,
+    desk: &PassFolders,
+) -> std::io::Result<AgentInvocation> {
     let mut env = agent
         .base_env()
         .with("HOME", &desk.home)
         .with("CLAUDE_CONFIG_DIR", &desk.settings)
-        .with("TMPDIR", &desk.temp)
-        .with("CLAUDE_CODE_TMPDIR", &desk.temp)
+        .with("TMPDIR", &desk.temp_dir)
+        .with("CLAUDE_CODE_TMPDIR", &desk.temp_dir)
         .with("CLAUDE_CODE_MAX_RETRIES", agent.retries.to_string())
         .with("DISABLE_AUTOUPDATER", "1")
         .with("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
@@ -55,14 +61,18 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
         // Without it the program refuses to skip permission prompts as root. A run is a sandbox.
         env = env.with("IS_SANDBOX", "1");
     }
-    Ok(Call {
-        args: arguments(agent, pass, desk.paper("system.md", &pass.system)?),
+    Ok(AgentInvocation {
+        args: arguments(
+            agent,
+            pass,
+            desk.write_input_file("system.md", &pass.system)?,
+        ),
         env,
         input: pass.prompt.clone(),
     })
 }
 
-fn arguments(agent: &Agent, pass: &Pass, system: OsString) -> Vec<OsString> {
+fn arguments(agent: &Agent, pass: &AgentPass, system: OsString) -> Vec<OsString> {
     let mut args: Vec<OsString> = [
         "-p",
         "--output-format",
@@ -83,8 +93,8 @@ fn arguments(agent: &Agent, pass: &Pass, system: OsString) -> Vec<OsString> {
     }
     // What is not in the list of tools need not be forbidden.
     let given: Vec<String> = match pass.role {
-        Role::Implement => words(["--permission-mode", "bypassPermissions"]),
-        Role::Review => words([
+        AgentRole::Implement => words(["--permission-mode", "bypassPermissions"]),
+        AgentRole::Review => words([
             "--permission-mode",
             "bypassPermissions",
             "--tools",
@@ -95,7 +105,7 @@ fn arguments(agent: &Agent, pass: &Pass, system: OsString) -> Vec<OsString> {
         // In this mode reading inside the working directory needs no permission and nothing else
         // is given; a rule for `Read` or `Grep` would open the whole disk. The rule of `Edit` covers
         // every tool that writes files.
-        Role::Plan { folder } => {
+        AgentRole::Plan { folder } => {
             let mut given = words(["--permission-mode", "dontAsk"]);
             given.extend(words(["--tools", "Read,Grep,Glob,Write", "--allowedTools"]));
             given.push(format!("Edit(./{folder}/**)"));
@@ -159,9 +169,9 @@ impl TokenCounts {
 }
 
 impl Reader {
-    pub(super) fn new(role: Role) -> Self {
+    pub(super) fn new(role: AgentRole) -> Self {
         Self {
-            may_be_denied: matches!(role, Role::Plan { .. }),
+            may_be_denied: matches!(role, AgentRole::Plan { .. }),
             messages: HashMap::new(),
             result: None,
             reset: None,
@@ -178,11 +188,11 @@ impl Reader {
     }
 
     /// Reads one event.
-    pub(super) fn read(&mut self, event: &Value) -> Said {
+    pub(super) fn read(&mut self, event: &Value) -> AgentOutput {
         match event["type"].as_str() {
             Some("result") => match ResultEvent::deserialize(event) {
-                Ok(result) => Said::ended(self.judge(result)),
-                Err(error) => Said::ended(Err(Fault::Other(format!(
+                Ok(result) => AgentOutput::finished(self.judge(result)),
+                Err(error) => AgentOutput::finished(Err(PassError::Other(format!(
                     "its result was not understood: {error}"
                 )))),
             },
@@ -192,14 +202,14 @@ impl Reader {
                 if limit["status"] == "rejected" {
                     self.reset = limit["resetsAt"].as_u64();
                 }
-                Said::nothing()
+                AgentOutput::empty()
             }
             Some("assistant") => {
                 self.count(&event["message"]);
-                Said::Lines(contents(event).flat_map(spoken).collect())
+                AgentOutput::Log(contents(event).flat_map(spoken).collect())
             }
-            Some("user") => Said::Lines(contents(event).filter_map(failed_tool).collect()),
-            _ => Said::nothing(),
+            Some("user") => AgentOutput::Log(contents(event).filter_map(failed_tool).collect()),
+            _ => AgentOutput::empty(),
         }
     }
 
@@ -212,7 +222,7 @@ impl Reader {
         }
     }
 
-    fn judge(&mut self, result: ResultEvent) -> Result<Answer, Fault> {
+    fn judge(&mut self, result: ResultEvent) -> Result<AgentAnswer, PassError> {
         self.result = Some(Usage {
             turns: result.num_turns,
             input_tokens: result.usage.input(),
@@ -225,65 +235,77 @@ impl Reader {
             .filter_map(|denial| denial["tool_name"].as_str())
             .collect();
         match (result.subtype.as_str(), result.is_error) {
-            ("success", false) if denied.is_empty() || self.may_be_denied => Ok(Answer {
+            ("success", false) if denied.is_empty() || self.may_be_denied => Ok(AgentAnswer {
                 text: result.result.unwrap_or_default(),
                 structured: result.structured_output,
             }),
-            ("success", false) => Err(Fault::Other(format!(
+            ("success", false) => Err(PassError::Other(format!(
                 "it was not permitted to use {}",
                 denied.join(", ")
             ))),
             // The interface failed: refused, overloaded, out of reach.
             ("success", true) => Err(self.refusal(&result)),
-            ("error_max_turns", _) => Err(Fault::OutOfTurns),
+            ("error_max_turns", _) => Err(PassError::TurnsExhausted),
             (subtype, _) if result.errors.is_empty() => {
-                Err(Fault::Other(subtype.replace('_', " ")))
+                Err(PassError::Other(subtype.replace('_', " ")))
             }
             _ => {
                 let told = result.errors.iter().map(String::as_str);
                 let told: Vec<&str> = told.filter(|error| !error.starts_with(NOTE)).collect();
                 Err(match told.is_empty() {
-                    true => Fault::without_result(),
-                    false => Fault::Other(told.join("; ")),
+                    true => PassError::missing_result(),
+                    false => PassError::Other(told.join("; ")),
                 })
             }
         }
     }
 
-    fn refusal(&self, result: &ResultEvent) -> Fault {
+    fn refusal(&self, result: &ResultEvent) -> PassError {
         let words = result.result.as_deref().unwrap_or_default().trim();
         // Older versions tell the end of a limit behind a bar.
         if let Some((said, epoch)) = words.split_once('|')
             && said.contains("limit reached")
         {
-            return Fault::limited(said, epoch.trim().parse().ok().map(reset::epoch));
+            return PassError::rate_limited(
+                said,
+                epoch
+                    .trim()
+                    .parse()
+                    .ok()
+                    .map(rate_limit_reset::from_epoch_seconds),
+            );
         }
         // An answer that the model would not or could not finish is none of the provider's troubles.
         let by_model =
             result.stop_reason.as_deref() == Some("refusal") || words.contains("output token");
         match result.api_error_status {
-            Some(401) => Fault::access_denied(),
+            Some(401) => PassError::access_denied(),
             // With an API key it prints no moment, but what the provider says may hold one.
             Some(429) => {
-                let told = self.reset.map(reset::epoch);
-                Fault::limited(words, told.or_else(|| reset::of_claude(words)))
+                let told = self.reset.map(rate_limit_reset::from_epoch_seconds);
+                PassError::rate_limited(
+                    words,
+                    told.or_else(|| rate_limit_reset::parse_claude(words)),
+                )
             }
-            Some(_) => Fault::Provider(words.to_owned()),
-            None if words.contains("API Error") && !by_model => Fault::Provider(words.to_owned()),
-            None => Fault::Other(words.to_owned()),
+            Some(_) => PassError::Provider(words.to_owned()),
+            None if words.contains("API Error") && !by_model => {
+                PassError::Provider(words.to_owned())
+            }
+            None => PassError::Other(words.to_owned()),
         }
     }
 }
 
-fn system(event: &Value) -> Said {
+fn system(event: &Value) -> AgentOutput {
     match event["subtype"].as_str() {
         Some("init") => {
             let model = event["model"].as_str().unwrap_or("unknown");
-            Said::Lines(vec![format!("agent started with model {model}")])
+            AgentOutput::Log(vec![format!("agent started with model {model}")])
         }
         // Retrying for minutes would not change it.
         Some("api_retry") if event["error"] == "authentication_failed" => {
-            Said::Stop(Fault::access_denied())
+            AgentOutput::Abort(PassError::access_denied())
         }
         Some("api_retry") => {
             let line = format!(
@@ -293,11 +315,11 @@ fn system(event: &Value) -> Said {
                 event["max_retries"],
             );
             match event["error_status"] == 429 {
-                true => Said::Throttled(line),
-                false => Said::Trouble(line),
+                true => AgentOutput::RateLimited(line),
+                false => AgentOutput::ProviderRetry(line),
             }
         }
-        _ => Said::nothing(),
+        _ => AgentOutput::empty(),
     }
 }
 
@@ -308,10 +330,10 @@ fn contents(event: &Value) -> impl Iterator<Item = &Value> {
 /// What the agent says and does, as lines.
 fn spoken(content: &Value) -> Vec<String> {
     match content["type"].as_str() {
-        Some("text") => paragraphs(content["text"].as_str().unwrap_or_default()),
+        Some("text") => non_empty_lines(content["text"].as_str().unwrap_or_default()),
         Some("tool_use") => {
             let name = content["name"].as_str().unwrap_or("tool");
-            vec![tool_line(name, &content["input"])]
+            vec![format_tool_call(name, &content["input"])]
         }
         _ => Vec::new(),
     }
@@ -319,5 +341,5 @@ fn spoken(content: &Value) -> Vec<String> {
 
 fn failed_tool(content: &Value) -> Option<String> {
     (content["is_error"] == true)
-        .then(|| one_line(content["content"].as_str().unwrap_or("the tool failed")))
+        .then(|| single_line(content["content"].as_str().unwrap_or("the tool failed")))
 }

@@ -14,11 +14,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::gemini::toml_text;
-use super::reset;
-use super::said::{Fault, Said, Turns, one_line, paragraphs, tool_line};
-use super::{Agent, Answer, Call, Desk, Pass, REVIEW_SCHEMA, Role};
-use crate::run::Run;
+use super::gemini::toml_string;
+use super::output::{
+    AgentOutput, PassError, TurnCounter, format_tool_call, non_empty_lines, single_line,
+};
+use super::rate_limit_reset;
+use super::{
+    Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders, REVIEW_SCHEMA,
+};
+use crate::context::RunContext;
 use domain::report::Usage;
 
 /// What the provider is reached with.
@@ -27,7 +31,11 @@ pub(super) const KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BA
 /// Where the provider is, if nothing else is said.
 const ADDRESS: &str = "https://api.openai.com/v1";
 
-pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<Call> {
+pub(super) fn build_invocation(
+    agent: &Agent,
+    pass: &AgentPass,
+    desk: &PassFolders,
+) -> std::io::Result<AgentInvocation> {
     let settings = settings(agent, pass, desk);
     std::fs::write(desk.settings.join("config.toml"), settings)?;
     let mut args: Vec<std::ffi::OsString> =
@@ -35,17 +43,17 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
             .map(Into::into)
             .into();
     args.extend(["--skip-git-repo-check".into(), "--cd".into()]);
-    args.push(desk.tree.clone().into());
+    args.push(desk.work_tree.clone().into());
     match pass.role {
         // A run is a sandbox; the program's own would keep builds and tests from the network.
-        Role::Implement => args.push("--dangerously-bypass-approvals-and-sandbox".into()),
-        Role::Review => {
-            let schema = desk.paper("schema.json", REVIEW_SCHEMA)?;
+        AgentRole::Implement => args.push("--dangerously-bypass-approvals-and-sandbox".into()),
+        AgentRole::Review => {
+            let schema = desk.write_input_file("schema.json", REVIEW_SCHEMA)?;
             args.extend(["--sandbox".into(), "read-only".into()]);
             args.extend(["--output-schema".into(), schema]);
         }
         // Of what a planner writes outside of its folder, nothing is ever taken.
-        Role::Plan { .. } => args.extend(["--sandbox".into(), "workspace-write".into()]),
+        AgentRole::Plan { .. } => args.extend(["--sandbox".into(), "workspace-write".into()]),
     }
     if let Some(model) = &agent.model {
         args.extend(["--model".into(), model.into()]);
@@ -54,24 +62,24 @@ pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> std::io::Result<C
     let env = agent
         .base_env()
         .with("HOME", &desk.home)
-        .with("TMPDIR", &desk.temp)
+        .with("TMPDIR", &desk.temp_dir)
         .with("CODEX_HOME", &desk.settings)
         // It tells people when a limit is lifted, by the clock on their wall.
         .with("TZ", "UTC");
-    Ok(Call {
+    Ok(AgentInvocation {
         args,
         env,
         input: pass.prompt.clone(),
     })
 }
 
-fn settings(agent: &Agent, pass: &Pass, desk: &Desk) -> String {
+fn settings(agent: &Agent, pass: &AgentPass, desk: &PassFolders) -> String {
     let address = agent.key("OPENAI_BASE_URL").unwrap_or(ADDRESS);
     let key = match agent.key("CODEX_API_KEY") {
         Some(_) => "CODEX_API_KEY",
         None => "OPENAI_API_KEY",
     };
-    let tree = toml_text(&desk.tree.to_string_lossy());
+    let tree = toml_string(&desk.work_tree.to_string_lossy());
     format!(
         "model_provider = \"direct\"\n\
          check_for_update_on_startup = false\n\
@@ -94,8 +102,8 @@ fn settings(agent: &Agent, pass: &Pass, desk: &Desk) -> String {
          exclude = {keys}\n\
          [analytics]\n\
          enabled = false\n",
-        rules = toml_text(&pass.system),
-        address = toml_text(address),
+        rules = toml_string(&pass.system),
+        address = toml_string(address),
         retries = agent.retries,
         keys = json!(KEYS),
     )
@@ -107,17 +115,17 @@ pub(super) struct Reader {
     max_turns: u64,
     /// Where the program keeps its records.
     home: PathBuf,
-    turns: Turns,
+    turns: TurnCounter,
     text: String,
     used: Option<(u64, u64)>,
 }
 
 impl Reader {
-    pub(super) fn new(pass: &Pass, desk: &Desk) -> Self {
+    pub(super) fn new(pass: &AgentPass, desk: &PassFolders) -> Self {
         Self {
             max_turns: pass.max_turns.into(),
             home: desk.settings.clone(),
-            turns: Turns::default(),
+            turns: TurnCounter::default(),
             text: String::new(),
             used: None,
         }
@@ -128,7 +136,7 @@ impl Reader {
         let used = self.used.or_else(|| recorded(&self.home.join("sessions")));
         let (input_tokens, output_tokens) = used.unwrap_or_default();
         Usage {
-            turns: self.turns.begun,
+            turns: self.turns.count,
             input_tokens,
             output_tokens,
             cost_usd: None,
@@ -136,42 +144,42 @@ impl Reader {
     }
 
     /// Reads one event.
-    pub(super) fn read(&mut self, event: &Value) -> Said {
+    pub(super) fn read(&mut self, event: &Value) -> AgentOutput {
         let words = |of: &Value| of["message"].as_str().unwrap_or_default().to_owned();
         match event["type"].as_str() {
-            Some("thread.started") => Said::Lines(vec!["agent started".to_owned()]),
+            Some("thread.started") => AgentOutput::Log(vec!["agent started".to_owned()]),
             Some("item.started") => self.begun(&event["item"]),
             Some("item.completed") => self.done(&event["item"]),
             Some("turn.completed") => {
                 self.used = Some(tokens(&event["usage"]));
-                Said::ended(Ok(Answer::of(&self.text)))
+                AgentOutput::finished(Ok(AgentAnswer::from_text(&self.text)))
             }
-            Some("turn.failed") => Said::ended(Err(fault(&words(&event["error"])))),
+            Some("turn.failed") => AgentOutput::finished(Err(fault(&words(&event["error"])))),
             Some("error") => {
                 let words = words(event);
                 match fault(&words) {
-                    denied if denied == Fault::access_denied() => Said::Stop(denied),
-                    _ => Said::Trouble(format!("provider: {words}")),
+                    denied if denied == PassError::access_denied() => AgentOutput::Abort(denied),
+                    _ => AgentOutput::ProviderRetry(format!("provider: {words}")),
                 }
             }
-            _ => Said::nothing(),
+            _ => AgentOutput::empty(),
         }
     }
 
-    fn begun(&mut self, item: &Value) -> Said {
+    fn begun(&mut self, item: &Value) -> AgentOutput {
         match item["type"].as_str() {
-            Some("command_execution") => self.speaks(vec![tool_line("command", item)]),
-            Some("mcp_tool_call") => self.speaks(vec![tool_line("tool", item)]),
+            Some("command_execution") => self.speaks(vec![format_tool_call("command", item)]),
+            Some("mcp_tool_call") => self.speaks(vec![format_tool_call("tool", item)]),
             Some("file_change" | "web_search") => self.speaks(Vec::new()),
-            _ => Said::nothing(),
+            _ => AgentOutput::empty(),
         }
     }
 
-    fn done(&mut self, item: &Value) -> Said {
+    fn done(&mut self, item: &Value) -> AgentOutput {
         match item["type"].as_str() {
             Some("agent_message") => {
                 self.text = item["text"].as_str().unwrap_or_default().to_owned();
-                let lines = paragraphs(&self.text);
+                let lines = non_empty_lines(&self.text);
                 self.speaks(lines)
             }
             Some("command_execution") => {
@@ -194,25 +202,25 @@ impl Reader {
             Some("mcp_tool_call" | "web_search") => self.tool_answered(Vec::new()),
             Some("error") => {
                 let words = item["message"].as_str().unwrap_or_default();
-                Said::Lines(vec![one_line(words)])
+                AgentOutput::Log(vec![single_line(words)])
             }
-            _ => Said::nothing(),
+            _ => AgentOutput::empty(),
         }
     }
 
     /// The model speaks or acts: one turn too many is where it is stopped.
-    fn speaks(&mut self, lines: Vec<String>) -> Said {
-        self.turns.speaks();
-        if self.turns.begun > self.max_turns {
-            return Said::Stop(Fault::OutOfTurns);
+    fn speaks(&mut self, lines: Vec<String>) -> AgentOutput {
+        self.turns.record_output();
+        if self.turns.count > self.max_turns {
+            return AgentOutput::Abort(PassError::TurnsExhausted);
         }
-        Said::Lines(lines)
+        AgentOutput::Log(lines)
     }
 
     /// A tool is done. One that is told of only then was the model's turn all the same.
-    fn tool_answered(&mut self, lines: Vec<String>) -> Said {
+    fn tool_answered(&mut self, lines: Vec<String>) -> AgentOutput {
         let said = self.speaks(lines);
-        self.turns.tool_answered();
+        self.turns.record_tool_result();
         said
     }
 }
@@ -245,16 +253,19 @@ fn recorded(folder: &Path) -> Option<(u64, u64)> {
     Some(tokens(&counted))
 }
 
-fn fault(words: &str) -> Fault {
+fn fault(words: &str) -> PassError {
     let by_us = ["context window", "interrupted"];
     if words.contains("unexpected status 401") {
-        Fault::access_denied()
+        PassError::access_denied()
     } else if words.contains("usage limit") || words.contains("429 Too Many Requests") {
-        Fault::limited(words, reset::of_codex(words, Run::now()))
+        PassError::rate_limited(
+            words,
+            rate_limit_reset::parse_codex(words, RunContext::now()),
+        )
     } else if by_us.iter().any(|mark| words.contains(mark)) {
-        Fault::Other(words.to_owned())
+        PassError::Other(words.to_owned())
     } else {
         // All else that ends a turn is the interface: refused, limited, overloaded, out of reach.
-        Fault::Provider(words.to_owned())
+        PassError::Provider(words.to_owned())
     }
 }

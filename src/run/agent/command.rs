@@ -5,28 +5,32 @@
 //! (`AGENT_IMPLEMENT_ROLE`, `…_MODEL`, `…_MAX_TURNS`); keeping to it, and keeping the repository
 //! from taking it over, is up to the program.
 
-use super::said::{Fault, Said};
-use super::{Agent, Answer, Call, Desk, Pass, Role};
+use super::output::{AgentOutput, PassError};
+use super::{Agent, AgentAnswer, AgentInvocation, AgentPass, AgentRole, PassFolders};
 
 /// How much of what it says is taken for its answer?
 const MAX_ANSWER: usize = 256 << 10;
 
-pub(super) fn call(agent: &Agent, pass: &Pass, desk: &Desk) -> Call {
+pub(super) fn build_invocation(
+    agent: &Agent,
+    pass: &AgentPass,
+    desk: &PassFolders,
+) -> AgentInvocation {
     let role = match pass.role {
-        Role::Implement => "implement",
-        Role::Review => "review",
-        Role::Plan { .. } => "plan",
+        AgentRole::Implement => "implement",
+        AgentRole::Review => "review",
+        AgentRole::Plan { .. } => "plan",
     };
     let mut env = agent
         .base_env()
         .with("HOME", &desk.home)
-        .with("TMPDIR", &desk.temp)
+        .with("TMPDIR", &desk.temp_dir)
         .with("AGENT_IMPLEMENT_ROLE", role)
         .with("AGENT_IMPLEMENT_MAX_TURNS", pass.max_turns.to_string());
     if let Some(model) = &agent.model {
         env = env.with("AGENT_IMPLEMENT_MODEL", model);
     }
-    Call {
+    AgentInvocation {
         args: agent.command.iter().skip(1).map(Into::into).collect(),
         env,
         input: format!("{}\n\n{}", pass.system, pass.prompt),
@@ -40,21 +44,21 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn read(&mut self, line: &str) -> Said {
+    pub(super) fn read(&mut self, line: &str) -> AgentOutput {
         if self.answer.len() + line.len() < MAX_ANSWER {
             self.answer.push_str(line);
             self.answer.push('\n');
         }
-        Said::Lines(vec![line.to_owned()])
+        AgentOutput::Log(vec![line.to_owned()])
     }
 
     /// What its end means.
-    pub(super) fn at_end(&self, exit: i32, words: &str) -> Result<Answer, Fault> {
+    pub(super) fn interpret_exit(&self, exit: i32, words: &str) -> Result<AgentAnswer, PassError> {
         let last = self.answer.trim().lines().last().unwrap_or_default();
         match (exit, words) {
-            (0, _) => Ok(Answer::of(&self.answer)),
-            (_, "") => Err(Fault::Other(last.to_owned())),
-            (_, words) => Err(Fault::Other(words.to_owned())),
+            (0, _) => Ok(AgentAnswer::from_text(&self.answer)),
+            (_, "") => Err(PassError::Other(last.to_owned())),
+            (_, words) => Err(PassError::Other(words.to_owned())),
         }
     }
 }

@@ -10,41 +10,41 @@
 mod claude;
 mod codex;
 mod command;
-mod follow;
 mod gemini;
-mod judge;
 #[cfg(test)]
 mod others_tests;
+mod outcome;
+mod output;
 mod program;
-mod reset;
-mod said;
+mod rate_limit_reset;
+mod supervise;
 /// For the fuzzer: a program's whole stream, read as each of them would be.
-pub fn read_streams(stream: &str) {
-    let pass = Pass {
-        role: Role::Review,
+pub fn fuzz_streams(stream: &str) {
+    let pass = AgentPass {
+        role: AgentRole::Review,
         max_turns: 3,
         system: String::new(),
         prompt: String::new(),
     };
     let nowhere = PathBuf::from("/nonexistent");
-    let desk = Desk {
-        tree: nowhere.clone(),
+    let desk = PassFolders {
+        work_tree: nowhere.clone(),
         home: nowhere.clone(),
         settings: nowhere.clone(),
-        papers: nowhere.clone(),
-        temp: nowhere,
+        input_files: nowhere.clone(),
+        temp_dir: nowhere,
     };
     let readers = [
-        Reader::Claude(claude::Reader::new(pass.role)),
-        Reader::Codex(codex::Reader::new(&pass, &desk)),
-        Reader::Gemini(gemini::Reader::default()),
-        Reader::Command(command::Reader::default()),
+        StreamReader::Claude(claude::Reader::new(pass.role)),
+        StreamReader::Codex(codex::Reader::new(&pass, &desk)),
+        StreamReader::Gemini(gemini::Reader::default()),
+        StreamReader::Command(command::Reader::default()),
     ];
     for mut reader in readers {
         for line in stream.lines() {
             let _ = reader.read(line);
         }
-        let _ = (reader.usage(), reader.at_end(1, stream));
+        let _ = (reader.usage(), reader.interpret_exit(1, stream));
     }
 }
 
@@ -57,16 +57,16 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::child::{ChildEnv, Spec};
+use super::child::{ChildEnv, ChildSpec};
 use super::console::Console;
-use super::meter::Meter;
+use super::context::{Folders, RunFailure};
 use super::programs::{Program, ProgramError};
-use super::run::{Failure, Folders};
 use super::text;
+use super::usage_meter::UsageMeter;
 use domain::report::{FailureCode, Usage};
 use domain::secret::Secret;
 use domain::time::Timestamp;
-use said::Said;
+use output::AgentOutput;
 
 /// The form of a review's answer.
 const REVIEW_SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"required":["approved","blocking"],"properties":{"approved":{"type":"boolean"},"blocking":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["title","location","problem","requiredFix"],"properties":{"title":{"type":"string"},"location":{"type":"string"},"problem":{"type":"string"},"requiredFix":{"type":"string"}}}}}}"#;
@@ -80,7 +80,7 @@ const MAX_WORDS: usize = 600;
 
 /// The programs that can be the agent. (design: *Agent CLIs*)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cli {
+pub enum AgentCli {
     Claude,
     Codex,
     Gemini,
@@ -89,18 +89,18 @@ pub enum Cli {
 }
 
 /// Those that are known by name. A repository may choose among these.
-const NAMED: [(&str, Cli); 3] = [
-    ("claude", Cli::Claude),
-    ("codex", Cli::Codex),
-    ("gemini", Cli::Gemini),
+const NAMED: [(&str, AgentCli); 3] = [
+    ("claude", AgentCli::Claude),
+    ("codex", AgentCli::Codex),
+    ("gemini", AgentCli::Gemini),
 ];
 
-impl Cli {
+impl AgentCli {
     /// The program of this name.
     ///
     /// # Errors
     /// A name that is not known; the message says which are.
-    pub fn named(name: &str) -> Result<Self, String> {
+    pub fn from_name(name: &str) -> Result<Self, String> {
         let found = NAMED.iter().find(|(known, _)| *known == name.trim());
         found.map(|(_, cli)| *cli).ok_or_else(|| {
             let names = NAMED.map(|(name, _)| name).join(", ");
@@ -119,16 +119,16 @@ impl Cli {
     /// The variables that it reaches its provider with.
     fn keys(self) -> Vec<&'static str> {
         match self {
-            Cli::Claude => claude::KEYS.to_vec(),
-            Cli::Codex => codex::KEYS.to_vec(),
-            Cli::Gemini => gemini::KEYS.to_vec(),
-            Cli::Command => direct_keys().collect(),
+            AgentCli::Claude => claude::KEYS.to_vec(),
+            AgentCli::Codex => codex::KEYS.to_vec(),
+            AgentCli::Gemini => gemini::KEYS.to_vec(),
+            AgentCli::Command => direct_key_names().collect(),
         }
     }
 }
 
 /// Every variable that a model provider is reached with directly.
-pub fn direct_keys() -> impl Iterator<Item = &'static str> {
+pub fn direct_key_names() -> impl Iterator<Item = &'static str> {
     [claude::KEYS, codex::KEYS, gemini::KEYS]
         .into_iter()
         .flatten()
@@ -136,19 +136,19 @@ pub fn direct_keys() -> impl Iterator<Item = &'static str> {
 }
 
 /// Every variable that the cloud provider is reached with.
-pub fn cloud_keys() -> impl Iterator<Item = &'static str> {
+pub fn cloud_key_names() -> impl Iterator<Item = &'static str> {
     claude::CLOUD_KEYS.iter().copied()
 }
 
 /// Whether a variable is an address: it travels with the credentials and is none.
-pub fn is_address(variable: &str) -> bool {
+pub fn is_base_url(variable: &str) -> bool {
     variable.ends_with("_BASE_URL")
 }
 
 /// The agent of this run.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    pub cli: Cli,
+    pub cli: AgentCli,
     /// The operator's own program and its arguments; used by [`Cli::Command`] alone.
     pub command: Vec<String>,
     /// Its program as it was found, or why there is none; looked for at the first call at the latest.
@@ -166,7 +166,7 @@ pub struct Agent {
 
 /// What the agent is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum AgentRole {
     /// Change the work tree.
     Implement,
     /// Read the work tree and judge.
@@ -180,8 +180,8 @@ pub enum Role {
 
 /// One call of the agent.
 #[derive(Debug, Clone)]
-pub struct Pass {
-    pub role: Role,
+pub struct AgentPass {
+    pub role: AgentRole,
     pub max_turns: u32,
     /// What the agent must follow.
     pub system: String,
@@ -191,14 +191,14 @@ pub struct Pass {
 
 /// What came of a pass that went well.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
+pub struct AgentAnswer {
     pub text: String,
     /// The answer in the form that was asked for.
     pub structured: Option<Value>,
 }
 
-impl Answer {
-    fn of(text: &str) -> Self {
+impl AgentAnswer {
+    fn from_text(text: &str) -> Self {
         Self {
             text: text.trim().to_owned(),
             structured: None,
@@ -225,7 +225,7 @@ impl AgentFailure {
     }
 }
 
-impl From<AgentFailure> for Failure {
+impl From<AgentFailure> for RunFailure {
     fn from(failure: AgentFailure) -> Self {
         Self {
             code: failure.code,
@@ -238,38 +238,38 @@ impl From<AgentFailure> for Failure {
 /// The folders of one call. All but the tree and the home are made afresh for it: settings that a
 /// script or an earlier pass left would be obeyed.
 #[derive(Debug)]
-struct Desk {
-    tree: PathBuf,
+struct PassFolders {
+    work_tree: PathBuf,
     /// Shared with the repository's scripts, for what tools keep there.
     home: PathBuf,
     /// Where the program finds its settings, and nobody else's.
     settings: PathBuf,
     /// What we hand to the program as files.
-    papers: PathBuf,
-    temp: PathBuf,
+    input_files: PathBuf,
+    temp_dir: PathBuf,
 }
 
-impl Desk {
-    fn lay(folders: &Folders) -> std::io::Result<Self> {
+impl PassFolders {
+    fn create(folders: &Folders) -> std::io::Result<Self> {
         Ok(Self {
-            tree: folders.tree(),
+            work_tree: folders.work_tree(),
             home: folders.make("home")?,
             settings: folders.make_empty("agent-settings")?,
-            papers: folders.make_empty("agent-papers")?,
-            temp: folders.make("agent-tmp")?,
+            input_files: folders.make_empty("agent-papers")?,
+            temp_dir: folders.make("agent-tmp")?,
         })
     }
 
     /// Puts a text into a file and answers where it is.
-    fn paper(&self, name: &str, text: &str) -> std::io::Result<OsString> {
-        let path = self.papers.join(name);
+    fn write_input_file(&self, name: &str, text: &str) -> std::io::Result<OsString> {
+        let path = self.input_files.join(name);
         std::fs::write(&path, text)?;
         Ok(path.into())
     }
 }
 
 /// How a program is called.
-struct Call {
+struct AgentInvocation {
     args: Vec<OsString>,
     env: ChildEnv,
     input: String,
@@ -278,8 +278,8 @@ struct Call {
 /// Counts what a reader has read of when it is let go: at its end, or when the run is cut short in the
 /// middle of a pass.
 struct Counted<'m> {
-    reader: Reader,
-    meter: &'m Meter,
+    reader: StreamReader,
+    meter: &'m UsageMeter,
 }
 
 impl Drop for Counted<'_> {
@@ -289,7 +289,7 @@ impl Drop for Counted<'_> {
 }
 
 /// What reads a program's stream.
-enum Reader {
+enum StreamReader {
     Claude(claude::Reader),
     Codex(codex::Reader),
     Gemini(gemini::Reader),
@@ -301,13 +301,13 @@ impl Agent {
     ///
     /// # Errors
     /// What is missing, for the operator.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), String> {
         let name = self.cli.name();
-        if self.cli == Cli::Command && self.command.is_empty() {
+        if self.cli == AgentCli::Command && self.command.is_empty() {
             return Err("the agent's command is empty".to_owned());
         }
         let is_cloud = self.cloud_region.is_some();
-        if is_cloud && matches!(self.cli, Cli::Codex | Cli::Gemini) {
+        if is_cloud && matches!(self.cli, AgentCli::Codex | AgentCli::Gemini) {
             return Err(format!(
                 "the provider cloud is not possible with the agent {name}"
             ));
@@ -316,11 +316,11 @@ impl Agent {
         let keys: Vec<&str> = self.cli.keys();
         let has_key = keys
             .iter()
-            .any(|key| !is_address(key) && self.key(key).is_some());
-        if has_key || is_cloud || self.cli == Cli::Command {
+            .any(|key| !is_base_url(key) && self.key(key).is_some());
+        if has_key || is_cloud || self.cli == AgentCli::Command {
             return Ok(());
         }
-        let credentials: Vec<&str> = keys.into_iter().filter(|key| !is_address(key)).collect();
+        let credentials: Vec<&str> = keys.into_iter().filter(|key| !is_base_url(key)).collect();
         Err(format!(
             "the agent {name} has no model credential: set {} among the secrets of the repository",
             credentials.join(" or ")
@@ -337,7 +337,7 @@ impl Agent {
     fn base_env(&self) -> ChildEnv {
         let mut names = self.cli.keys();
         if self.cloud_region.is_some() {
-            names = cloud_keys().collect();
+            names = cloud_key_names().collect();
         }
         let own = names
             .into_iter()
@@ -346,38 +346,38 @@ impl Agent {
     }
 
     /// Lets the agent work, and answers what it used as well.
-    pub async fn perform(
+    pub async fn run_pass(
         &self,
-        pass: &Pass,
+        pass: &AgentPass,
         folders: &Folders,
         console: &Console,
         deadline: Instant,
-    ) -> (Usage, Result<Answer, AgentFailure>) {
-        let meter = Meter::default();
+    ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
+        let meter = UsageMeter::default();
         let ended = self
-            .perform_counted(pass, folders, console, deadline, &meter)
+            .run_pass_metered(pass, folders, console, deadline, &meter)
             .await;
         (meter.total(), ended)
     }
 
     /// Lets the agent work. What it used is counted even when it failed, or is never waited for to its
     /// end.
-    pub async fn perform_counted(
+    pub async fn run_pass_metered(
         &self,
-        pass: &Pass,
+        pass: &AgentPass,
         folders: &Folders,
         console: &Console,
         deadline: Instant,
-        meter: &Meter,
-    ) -> Result<Answer, AgentFailure> {
+        meter: &UsageMeter,
+    ) -> Result<AgentAnswer, AgentFailure> {
         let ended = match self.prepare(pass, folders) {
             Ok((spec, reader)) => {
                 let mut counted = Counted { reader, meter };
                 let reader = &mut counted.reader;
-                match follow::to_the_end(&spec, reader, console, deadline).await {
+                match supervise::run_to_completion(&spec, reader, console, deadline).await {
                     Ok(ending) => {
                         let turns = reader.usage().turns;
-                        judge::judge(ending, reader, turns, pass.max_turns)
+                        outcome::evaluate(ending, reader, turns, pass.max_turns)
                     }
                     Err(error) => Err(AgentFailure::not_started(&error.to_string())),
                 }
@@ -386,13 +386,17 @@ impl Agent {
         };
         // What is cut first could hold half a secret that is not known for one any more.
         ended.map_err(|failure| AgentFailure {
-            reason: text::cut(&console.redact(&failure.reason), MAX_WORDS),
+            reason: text::truncate(&console.redact(&failure.reason), MAX_WORDS),
             ..failure
         })
     }
 
-    fn prepare(&self, pass: &Pass, folders: &Folders) -> Result<(Spec, Reader), String> {
-        let program = self.checked().map_err(|error| error.to_string())?;
+    fn prepare(
+        &self,
+        pass: &AgentPass,
+        folders: &Folders,
+    ) -> Result<(ChildSpec, StreamReader), String> {
+        let program = self.verified_program().map_err(|error| error.to_string())?;
         self.call(&program, pass, folders)
             .map_err(|error| format!("preparing its folders: {error}"))
     }
@@ -400,34 +404,34 @@ impl Agent {
     fn call(
         &self,
         program: &Program,
-        pass: &Pass,
+        pass: &AgentPass,
         folders: &Folders,
-    ) -> std::io::Result<(Spec, Reader)> {
-        let desk = Desk::lay(folders)?;
+    ) -> std::io::Result<(ChildSpec, StreamReader)> {
+        let desk = PassFolders::create(folders)?;
         let (call, reader) = match self.cli {
-            Cli::Claude => (
-                claude::call(self, pass, &desk)?,
-                Reader::Claude(claude::Reader::new(pass.role)),
+            AgentCli::Claude => (
+                claude::build_invocation(self, pass, &desk)?,
+                StreamReader::Claude(claude::Reader::new(pass.role)),
             ),
-            Cli::Codex => (
-                codex::call(self, pass, &desk)?,
-                Reader::Codex(codex::Reader::new(pass, &desk)),
+            AgentCli::Codex => (
+                codex::build_invocation(self, pass, &desk)?,
+                StreamReader::Codex(codex::Reader::new(pass, &desk)),
             ),
-            Cli::Gemini => (
-                gemini::call(self, pass, &desk)?,
-                Reader::Gemini(gemini::Reader::default()),
+            AgentCli::Gemini => (
+                gemini::build_invocation(self, pass, &desk)?,
+                StreamReader::Gemini(gemini::Reader::default()),
             ),
-            Cli::Command => (
-                command::call(self, pass, &desk),
-                Reader::Command(command::Reader::default()),
+            AgentCli::Command => (
+                command::build_invocation(self, pass, &desk),
+                StreamReader::Command(command::Reader::default()),
             ),
         };
         let (program, mut args) = program.command();
         args.extend(call.args);
-        let spec = Spec {
+        let spec = ChildSpec {
             program,
             args,
-            dir: desk.tree,
+            dir: desk.work_tree,
             env: call.env,
             input: call.input.into_bytes(),
         };
@@ -435,39 +439,43 @@ impl Agent {
     }
 }
 
-impl Reader {
+impl StreamReader {
     /// Reads one line. What is no event is something to log.
-    fn read(&mut self, line: &str) -> Said {
-        if let Reader::Command(reader) = self {
+    fn read(&mut self, line: &str) -> AgentOutput {
+        if let StreamReader::Command(reader) = self {
             return reader.read(line);
         }
         let Ok(event) = serde_json::from_str::<Value>(line) else {
-            return Said::Lines(said::paragraphs(line));
+            return AgentOutput::Log(output::non_empty_lines(line));
         };
         match self {
-            Reader::Claude(reader) => reader.read(&event),
-            Reader::Codex(reader) => reader.read(&event),
-            Reader::Gemini(reader) => reader.read(&event),
-            Reader::Command(_) => Said::nothing(),
+            StreamReader::Claude(reader) => reader.read(&event),
+            StreamReader::Codex(reader) => reader.read(&event),
+            StreamReader::Gemini(reader) => reader.read(&event),
+            StreamReader::Command(_) => AgentOutput::empty(),
         }
     }
 
     /// What was used up to now.
     fn usage(&self) -> Usage {
         match self {
-            Reader::Claude(reader) => reader.usage(),
-            Reader::Codex(reader) => reader.usage(),
-            Reader::Gemini(reader) => reader.usage(),
-            Reader::Command(_) => Usage::default(),
+            StreamReader::Claude(reader) => reader.usage(),
+            StreamReader::Codex(reader) => reader.usage(),
+            StreamReader::Gemini(reader) => reader.usage(),
+            StreamReader::Command(_) => Usage::default(),
         }
     }
 
     /// What an end means before which no result was read, if this program's exit codes tell.
-    fn at_end(&self, exit: i32, words: &str) -> Option<Result<Answer, said::Fault>> {
+    fn interpret_exit(
+        &self,
+        exit: i32,
+        words: &str,
+    ) -> Option<Result<AgentAnswer, output::PassError>> {
         match self {
-            Reader::Claude(_) | Reader::Codex(_) => None,
-            Reader::Gemini(reader) => reader.at_end(exit, words).map(Err),
-            Reader::Command(reader) => Some(reader.at_end(exit, words)),
+            StreamReader::Claude(_) | StreamReader::Codex(_) => None,
+            StreamReader::Gemini(reader) => reader.interpret_exit(exit, words).map(Err),
+            StreamReader::Command(reader) => Some(reader.interpret_exit(exit, words)),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The same for the programs beside the default one, with recorded streams of theirs.
 
-use super::tests::{Stage, names, recorded};
+use super::tests::{AgentFixture, replay_command, variable_names};
 use super::*;
 
 #[tokio::test]
 async fn an_end_of_codex_is_judged_by_its_last_event_and_its_turns_are_counted() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let agent = stage.agent(
-        Cli::Codex,
-        &format!("cat >/dev/null; {}", recorded("codex-tool.jsonl")),
+        AgentCli::Codex,
+        &format!("cat >/dev/null; {}", replay_command("codex-tool.jsonl")),
     );
-    let (usage, ended) = stage.play(&agent, Role::Implement, 3).await;
+    let (usage, ended) = stage.run_pass(&agent, AgentRole::Implement, 3).await;
     assert_eq!(ended.unwrap().text, "Mended the test.");
     let counted = Usage {
         turns: 3,
@@ -33,10 +33,14 @@ async fn an_end_of_codex_is_judged_by_its_last_event_and_its_turns_are_counted()
     let record = r#"{"type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":200,"output_tokens":84}}}}"#;
     let script = format!(
         "mkdir -p $CODEX_HOME/sessions/2026; echo '{record}' > $CODEX_HOME/sessions/2026/rollout-1.jsonl\n{}\nsleep 60",
-        recorded("codex-tool.jsonl")
+        replay_command("codex-tool.jsonl")
     );
     let (usage, ended) = stage
-        .play(&stage.agent(Cli::Codex, &script), Role::Implement, 2)
+        .run_pass(
+            &stage.agent(AgentCli::Codex, &script),
+            AgentRole::Implement,
+            2,
+        )
         .await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::MaxTurnsExhausted));
@@ -56,7 +60,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
     let denied = "the provider does not accept the model credentials";
     let rows = [
         (
-            Cli::Codex,
+            AgentCli::Codex,
             "codex-unauthorized.jsonl",
             "sleep 60",
             unavailable,
@@ -64,7 +68,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             denied,
         ),
         (
-            Cli::Codex,
+            AgentCli::Codex,
             "codex-limited.jsonl",
             "exit 1",
             Some(FailureCode::ProviderLimit),
@@ -72,7 +76,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "You’ve hit your usage limit. Try again at 10:26 PM.",
         ),
         (
-            Cli::Gemini,
+            AgentCli::Gemini,
             "gemini-max-turns.jsonl",
             "exit 53",
             Some(FailureCode::MaxTurnsExhausted),
@@ -80,7 +84,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "Reached max turns (50)",
         ),
         (
-            Cli::Gemini,
+            AgentCli::Gemini,
             "gemini-refused.jsonl",
             "exit 247",
             unavailable,
@@ -88,7 +92,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "[API Error: {\"error\":{\"code\":503,\"message\":\"The model is overloaded.\",\"status\":\"UNAVAILABLE\"}}]",
         ),
         (
-            Cli::Gemini,
+            AgentCli::Gemini,
             "",
             "echo 'You must specify the GEMINI_API_KEY.' >&2; exit 41",
             unavailable,
@@ -96,7 +100,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "You must specify the GEMINI_API_KEY.",
         ),
         (
-            Cli::Gemini,
+            AgentCli::Gemini,
             "",
             "exit 0",
             None,
@@ -104,7 +108,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "it ended without a result",
         ),
         (
-            Cli::Command,
+            AgentCli::Command,
             "",
             "echo out; echo no >&2; exit 2",
             None,
@@ -112,7 +116,7 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "no",
         ),
         (
-            Cli::Command,
+            AgentCli::Command,
             "",
             "echo first; echo last; exit 2",
             None,
@@ -120,14 +124,14 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
             "last",
         ),
     ];
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     for (cli, stream, then, code, exit, words) in rows {
         let stream = match stream {
             "" => String::new(),
-            name => recorded(name),
+            name => replay_command(name),
         };
         let agent = stage.agent(cli, &format!("cat >/dev/null\n{stream}\n{then}"));
-        let (_, ended) = stage.play(&agent, Role::Implement, 50).await;
+        let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
         let failure = ended.unwrap_err();
         // A time of day is another moment every day.
         let lifted = failure
@@ -145,12 +149,12 @@ async fn troubles_of_the_provider_are_told_apart_from_failures_of_the_work() {
 
 #[tokio::test]
 async fn pieces_of_geminis_words_are_put_together_and_its_turns_are_counted() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let agent = stage.agent(
-        Cli::Gemini,
-        &format!("cat >/dev/null; {}", recorded("gemini-tool.jsonl")),
+        AgentCli::Gemini,
+        &format!("cat >/dev/null; {}", replay_command("gemini-tool.jsonl")),
     );
-    let (usage, ended) = stage.play(&agent, Role::Implement, 50).await;
+    let (usage, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
     assert_eq!(ended.unwrap().text, "All done.");
     let counted = Usage {
         turns: 2,
@@ -168,12 +172,12 @@ async fn pieces_of_geminis_words_are_put_together_and_its_turns_are_counted() {
 
 #[tokio::test]
 async fn a_program_of_the_operators_own_gets_all_on_its_input_and_answers_on_its_output() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let agent = stage.agent(
-        Cli::Command,
+        AgentCli::Command,
         "cat; echo; echo \"$AGENT_IMPLEMENT_ROLE $AGENT_IMPLEMENT_MODEL $AGENT_IMPLEMENT_MAX_TURNS\"",
     );
-    let (usage, ended) = stage.play(&agent, Role::Review, 7).await;
+    let (usage, ended) = stage.run_pass(&agent, AgentRole::Review, 7).await;
     assert_eq!(
         ended.unwrap().text,
         "rules\n\ndo it\nreview model-x 7",
@@ -184,7 +188,7 @@ async fn a_program_of_the_operators_own_gets_all_on_its_input_and_answers_on_its
 
 #[tokio::test]
 async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let marks = stage.folders.make("marks").unwrap();
     let keeps = format!(
         "env -0 > {0}/env; cat $CODEX_HOME/config.toml > {0}/settings; \
@@ -193,8 +197,12 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
     );
     let kept = |name: &str| std::fs::read_to_string(marks.join(name)).unwrap();
 
-    let codex = stage.agent(Cli::Codex, &keeps);
-    stage.play(&codex, Role::Review, 50).await.1.unwrap_err();
+    let codex = stage.agent(AgentCli::Codex, &keeps);
+    stage
+        .run_pass(&codex, AgentRole::Review, 50)
+        .await
+        .1
+        .unwrap_err();
     let expected = [
         "CODEX_API_KEY",
         "CODEX_HOME",
@@ -205,10 +213,14 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
         "TMPDIR",
         "TZ",
     ];
-    assert_eq!(names(&kept("env")), expected);
+    assert_eq!(variable_names(&kept("env")), expected);
 
-    let gemini = stage.agent(Cli::Gemini, &keeps);
-    stage.play(&gemini, Role::Review, 50).await.1.unwrap_err();
+    let gemini = stage.agent(AgentCli::Gemini, &keeps);
+    stage
+        .run_pass(&gemini, AgentRole::Review, 50)
+        .await
+        .1
+        .unwrap_err();
     let expected = [
         "GEMINI_API_KEY",
         "GEMINI_CLI_HOME",
@@ -218,76 +230,85 @@ async fn each_program_gets_its_own_credentials_and_settings_of_its_own() {
         "PATH",
         "TMPDIR",
     ];
-    assert_eq!(names(&kept("env")), expected);
+    assert_eq!(variable_names(&kept("env")), expected);
     assert!(!kept("settings").contains("value of"), "no key in a file");
 
-    let mut cloud = stage.agent(Cli::Claude, &keeps);
+    let mut cloud = stage.agent(AgentCli::Claude, &keeps);
     cloud.cloud_region = Some("eu-west-1".into());
-    stage.play(&cloud, Role::Implement, 50).await.1.unwrap_err();
+    stage
+        .run_pass(&cloud, AgentRole::Implement, 50)
+        .await
+        .1
+        .unwrap_err();
     let env = kept("env");
-    for name in cloud_keys().chain(["AWS_REGION", "CLAUDE_CODE_USE_BEDROCK"]) {
-        assert!(names(&env).contains(&name), "{name}");
+    for name in cloud_key_names().chain(["AWS_REGION", "CLAUDE_CODE_USE_BEDROCK"]) {
+        assert!(variable_names(&env).contains(&name), "{name}");
     }
     for name in [
         "ANTHROPIC_API_KEY",
         "CLAUDE_CODE_OAUTH_TOKEN",
         "OPENAI_API_KEY",
     ] {
-        assert!(!names(&env).contains(&name), "{name}");
+        assert!(!variable_names(&env).contains(&name), "{name}");
     }
     assert!(env.contains("AWS_REGION=eu-west-1\0"));
 }
 
 #[test]
 fn what_an_agent_lacks_is_said() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let with = |cli, change: fn(&mut Agent)| {
         let mut agent = stage.agent(cli, "");
         change(&mut agent);
-        agent.check()
+        agent.validate()
     };
-    let keyless: fn(&mut Agent) = |agent| agent.keys.retain(|(name, _)| is_address(name));
+    let keyless: fn(&mut Agent) = |agent| agent.keys.retain(|(name, _)| is_base_url(name));
     let cloud: fn(&mut Agent) = |agent| agent.cloud_region = Some("r".into());
-    for cli in [Cli::Claude, Cli::Codex, Cli::Gemini, Cli::Command] {
+    for cli in [
+        AgentCli::Claude,
+        AgentCli::Codex,
+        AgentCli::Gemini,
+        AgentCli::Command,
+    ] {
         assert_eq!(with(cli, |_| {}), Ok(()));
     }
     assert_eq!(
-        with(Cli::Codex, keyless).unwrap_err(),
+        with(AgentCli::Codex, keyless).unwrap_err(),
         "the agent codex has no model credential: \
          set OPENAI_API_KEY or CODEX_API_KEY among the secrets of the repository"
     );
-    assert_eq!(with(Cli::Command, keyless), Ok(()));
-    assert_eq!(with(Cli::Claude, cloud), Ok(()));
+    assert_eq!(with(AgentCli::Command, keyless), Ok(()));
+    assert_eq!(with(AgentCli::Claude, cloud), Ok(()));
     assert_eq!(
-        with(Cli::Gemini, cloud).unwrap_err(),
+        with(AgentCli::Gemini, cloud).unwrap_err(),
         "the provider cloud is not possible with the agent gemini"
     );
     assert_eq!(
-        Cli::named("copilot").unwrap_err(),
+        AgentCli::from_name("copilot").unwrap_err(),
         "the agent \"copilot\" is not known; there are claude, codex, gemini"
     );
     assert!(
-        Cli::named("command").is_err(),
+        AgentCli::from_name("command").is_err(),
         "only the environment names a command"
     );
 }
 
 #[tokio::test]
 async fn a_line_is_rid_of_secrets_before_it_is_cut_and_paths_are_the_trees_own() {
-    let mut stage = Stage::new();
+    let mut stage = AgentFixture::new();
     let secret = "sk-not-a-shape-0123456789";
     stage.console = Console::plain(
         vendors::http::Redactor::new([secret]),
-        crate::Progress::default(),
+        crate::ProgressReporter::default(),
     );
-    let tree = stage.folders.tree();
+    let tree = stage.folders.work_tree();
     let script = format!(
         "echo '{}{secret}'; echo 'in {1} and {1}/src/a.rs'; exit 1",
         "x".repeat(390),
         tree.display()
     );
-    let agent = stage.agent(Cli::Command, &script);
-    let (_, ended) = stage.play(&agent, Role::Implement, 50).await;
+    let agent = stage.agent(AgentCli::Command, &script);
+    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, 50).await;
     let log = stage.console.tail();
     assert!(!log.contains("sk-not"), "{log}");
     assert!(log.contains("in . and src/a.rs"), "{log}");

@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::git::tests::path_from;
-use crate::progress::Progress;
+use crate::git::tests::path_env_with;
+use crate::progress::ProgressReporter;
 use domain::secret::Secret;
 use vendors::http::Redactor;
 
 const CAP: u32 = 50;
 
 /// The names of variables, without those that Bash adds itself.
-pub(super) fn names(env: &str) -> Vec<&str> {
+pub(super) fn variable_names(env: &str) -> Vec<&str> {
     let mut names: Vec<&str> = env
         .split('\0')
         .filter_map(|pair| Some(pair.split_once('=')?.0))
@@ -26,32 +26,32 @@ pub(super) fn names(env: &str) -> Vec<&str> {
     names
 }
 
-pub(super) struct Stage {
+pub(super) struct AgentFixture {
     pub(super) folders: Folders,
     pub(super) console: Console,
 }
 
-impl Stage {
+impl AgentFixture {
     pub(super) fn new() -> Self {
         let folders = Folders::new(&tempfile::env::temp_dir()).unwrap();
-        std::fs::create_dir_all(folders.tree()).unwrap();
+        std::fs::create_dir_all(folders.work_tree()).unwrap();
         Self {
             folders,
-            console: Console::plain(Redactor::default(), Progress::default()),
+            console: Console::plain(Redactor::default(), ProgressReporter::default()),
         }
     }
 
     /// A script in the place of the program.
-    pub(super) fn agent(&self, cli: Cli, script: &str) -> Agent {
+    pub(super) fn agent(&self, cli: AgentCli, script: &str) -> Agent {
         let bin = self.folders.make("bin").unwrap();
         let program = bin.join(cli.name());
         std::fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let keys = direct_keys().chain(cloud_keys());
+        let keys = direct_key_names().chain(cloud_key_names());
         Agent {
             cli,
             command: vec![program.to_string_lossy().into_owned()],
-            env: path_from(&bin),
+            env: path_env_with(&bin),
             keys: keys
                 .map(|name| (name.to_owned(), Secret::new(format!("value of {name}"))))
                 .collect(),
@@ -62,13 +62,13 @@ impl Stage {
         }
     }
 
-    pub(super) async fn play(
+    pub(super) async fn run_pass(
         &self,
         agent: &Agent,
-        role: Role,
+        role: AgentRole,
         max_turns: u32,
-    ) -> (Usage, Result<Answer, AgentFailure>) {
-        let pass = Pass {
+    ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
+        let pass = AgentPass {
             role,
             max_turns,
             system: "rules".into(),
@@ -76,16 +76,21 @@ impl Stage {
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         agent
-            .perform(&pass, &self.folders, &self.console, deadline)
+            .run_pass(&pass, &self.folders, &self.console, deadline)
             .await
     }
 
-    async fn perform(&self, script: &str, role: Role) -> (Usage, Result<Answer, AgentFailure>) {
-        self.play(&self.agent(Cli::Claude, script), role, CAP).await
+    async fn perform(
+        &self,
+        script: &str,
+        role: AgentRole,
+    ) -> (Usage, Result<AgentAnswer, AgentFailure>) {
+        self.run_pass(&self.agent(AgentCli::Claude, script), role, CAP)
+            .await
     }
 }
 
-pub(super) fn recorded(name: &str) -> String {
+pub(super) fn replay_command(name: &str) -> String {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/data/agent", name]
         .iter()
         .collect();
@@ -193,10 +198,10 @@ async fn an_end_is_judged_by_result_and_exit_together() {
             )),
         ),
     ];
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     for (stream, then, expected) in rows {
-        let script = format!("cat >/dev/null\n{}\n{then}", recorded(stream));
-        let (_, ended) = stage.perform(&script, Role::Implement).await;
+        let script = format!("cat >/dev/null\n{}\n{then}", replay_command(stream));
+        let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
         match (ended, expected) {
             (Ok(answer), Ok(text)) => assert_eq!(answer.text, text),
             (Err(failure), Err((code, reason))) => {
@@ -212,10 +217,13 @@ async fn an_end_is_judged_by_result_and_exit_together() {
 
 #[tokio::test]
 async fn a_limit_of_an_api_key_is_waited_for_although_no_moment_is_printed() {
-    let stage = Stage::new();
-    let script = format!("cat >/dev/null\n{}\nexit 1", recorded("limited-key.jsonl"));
-    let before = crate::run::Run::now();
-    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    let stage = AgentFixture::new();
+    let script = format!(
+        "cat >/dev/null\n{}\nexit 1",
+        replay_command("limited-key.jsonl")
+    );
+    let before = crate::context::RunContext::now();
+    let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::ProviderLimit));
     let waits = failure.retry_at.unwrap().since(before);
@@ -226,15 +234,19 @@ async fn a_limit_of_an_api_key_is_waited_for_although_no_moment_is_printed() {
 
 #[tokio::test]
 async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
-    let stage = Stage::new();
-    let mut agent = stage.agent(Cli::Claude, &recorded("success.jsonl"));
-    agent.pin();
-    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
+    let stage = AgentFixture::new();
+    let mut agent = stage.agent(AgentCli::Claude, &replay_command("success.jsonl"));
+    agent.pin_program();
+    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, CAP).await;
     ended.unwrap();
     let mark = stage.folders.make("marks").unwrap().join("stolen");
-    let thief = format!("env >'{}'; {}", mark.display(), recorded("success.jsonl"));
-    stage.agent(Cli::Claude, &thief);
-    let (_, ended) = stage.play(&agent, Role::Review, CAP).await;
+    let thief = format!(
+        "env >'{}'; {}",
+        mark.display(),
+        replay_command("success.jsonl")
+    );
+    stage.agent(AgentCli::Claude, &thief);
+    let (_, ended) = stage.run_pass(&agent, AgentRole::Review, CAP).await;
     let reason = ended.unwrap_err().reason;
     assert!(
         reason.ends_with("claude was changed while the run was at work, and is not started"),
@@ -245,9 +257,9 @@ async fn an_agent_that_was_replaced_between_two_passes_is_not_started_again() {
 
 #[tokio::test]
 async fn usage_is_the_results_and_is_counted_for_failures_too() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let (usage, _) = stage
-        .perform(&recorded("success.jsonl"), Role::Implement)
+        .perform(&replay_command("success.jsonl"), AgentRole::Implement)
         .await;
     assert_eq!(
         usage,
@@ -258,11 +270,11 @@ async fn usage_is_the_results_and_is_counted_for_failures_too() {
             cost_usd: Some(0.0125)
         }
     );
-    let script = format!("{}; exit 1", recorded("max-turns.jsonl"));
-    let (usage, _) = stage.perform(&script, Role::Implement).await;
+    let script = format!("{}; exit 1", replay_command("max-turns.jsonl"));
+    let (usage, _) = stage.perform(&script, AgentRole::Implement).await;
     assert_eq!((usage.turns, usage.cost_usd), (4, Some(0.5)));
     let (usage, _) = stage
-        .perform(&recorded("cut-short.jsonl"), Role::Implement)
+        .perform(&replay_command("cut-short.jsonl"), AgentRole::Implement)
         .await;
     let counted = Usage {
         turns: 2,
@@ -275,15 +287,15 @@ async fn usage_is_the_results_and_is_counted_for_failures_too() {
 
 #[tokio::test]
 async fn a_stream_that_never_ends_is_left_at_its_result_and_the_group_is_ended() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let mark = stage.folders.make("marks").unwrap().join("alive");
     let script = format!(
         "{}\n(while true; do date > '{}'; sleep 0.1; done) &\nexec sleep 600",
-        recorded("success.jsonl"),
+        replay_command("success.jsonl"),
         mark.display()
     );
     let begun = Instant::now();
-    let (_, ended) = stage.perform(&script, Role::Implement).await;
+    let (_, ended) = stage.perform(&script, AgentRole::Implement).await;
     assert_eq!(ended.unwrap().text, "Added hello.txt.");
     assert!(begun.elapsed() < Duration::from_secs(30));
     std::fs::remove_file(&mark).ok();
@@ -293,18 +305,18 @@ async fn a_stream_that_never_ends_is_left_at_its_result_and_the_group_is_ended()
 
 #[tokio::test]
 async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let out = stage.folders.make("marks").unwrap();
     let script = format!(
         "env -0 > '{0}/env'; printf '%s\\n' \"$@\" > '{0}/args'; cat > '{0}/prompt'; {1}",
         out.display(),
-        recorded("review.jsonl")
+        replay_command("review.jsonl")
     );
-    let (_, ended) = stage.perform(&script, Role::Review).await;
+    let (_, ended) = stage.perform(&script, AgentRole::Review).await;
     assert_eq!(ended.unwrap().structured.unwrap()["approved"], true);
     let env = std::fs::read_to_string(out.join("env")).unwrap();
     assert_eq!(
-        names(&env),
+        variable_names(&env),
         [
             "ANTHROPIC_API_KEY",
             "ANTHROPIC_BASE_URL",
@@ -337,15 +349,15 @@ async fn the_agent_gets_its_key_its_folders_and_nothing_else() {
 
 #[tokio::test]
 async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsewhere() {
-    let stage = Stage::new();
+    let stage = AgentFixture::new();
     let out = stage.folders.make("marks").unwrap();
     let script = format!(
         "printf '%s\\n' \"$@\" > '{}/args'; {}",
         out.display(),
-        recorded("denied.jsonl")
+        replay_command("denied.jsonl")
     );
     let folder = "ai-output";
-    let (_, ended) = stage.perform(&script, Role::Plan { folder }).await;
+    let (_, ended) = stage.perform(&script, AgentRole::Plan { folder }).await;
     assert!(ended.is_ok(), "{ended:?}");
     let args = std::fs::read_to_string(out.join("args")).unwrap();
     for expected in [
@@ -361,9 +373,9 @@ async fn a_planner_may_write_below_its_folder_and_is_not_failed_for_trying_elsew
 #[tokio::test]
 async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
     let key = Secret::new("sk-not-a-shape-0123");
-    let console = Console::plain(Redactor::new([key.expose()]), Progress::default());
-    console.child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
-    console.child("##[set-env name=PATH]/evil");
+    let console = Console::plain(Redactor::new([key.expose()]), ProgressReporter::default());
+    console.log_child(&format!("::add-mask::x {} \u{1b}[31m", key.expose()));
+    console.log_child("##[set-env name=PATH]/evil");
     let tail = console.tail();
     assert!(!tail.contains(key.expose()), "{tail}");
     assert!(!tail.contains('\u{1b}'));
@@ -372,10 +384,10 @@ async fn what_the_agent_prints_is_redacted_and_commands_nothing() {
 
 #[tokio::test]
 async fn a_missing_program_is_said() {
-    let stage = Stage::new();
-    let mut agent = stage.agent(Cli::Command, "");
+    let stage = AgentFixture::new();
+    let mut agent = stage.agent(AgentCli::Command, "");
     agent.command = vec!["/nowhere/agent".into()];
-    let (_, ended) = stage.play(&agent, Role::Implement, CAP).await;
+    let (_, ended) = stage.run_pass(&agent, AgentRole::Implement, CAP).await;
     let reason = ended.unwrap_err().reason;
     assert!(
         reason.starts_with("model invocation failed: /nowhere/agent cannot be read: "),
@@ -385,27 +397,27 @@ async fn a_missing_program_is_said() {
 
 #[tokio::test]
 async fn a_pass_that_is_never_waited_for_has_used_what_it_used() {
-    let stage = Stage::new();
-    let cut_short = recorded("cut-short.jsonl");
+    let stage = AgentFixture::new();
+    let cut_short = replay_command("cut-short.jsonl");
     let script = format!("cat >/dev/null\n{cut_short}\necho the last line\nsleep 60");
     let (whole, _) = stage
-        .play(
-            &stage.agent(Cli::Claude, &format!("cat >/dev/null\n{cut_short}")),
-            Role::Implement,
+        .run_pass(
+            &stage.agent(AgentCli::Claude, &format!("cat >/dev/null\n{cut_short}")),
+            AgentRole::Implement,
             CAP,
         )
         .await;
     assert!(whole.turns > 0);
-    let agent = stage.agent(Cli::Claude, &script);
-    let pass = Pass {
-        role: Role::Implement,
+    let agent = stage.agent(AgentCli::Claude, &script);
+    let pass = AgentPass {
+        role: AgentRole::Implement,
         max_turns: CAP,
         system: "rules".into(),
         prompt: "do it".into(),
     };
-    let meter = Meter::default();
+    let meter = UsageMeter::default();
     let deadline = Instant::now() + Duration::from_secs(60);
-    let working = agent.perform_counted(&pass, &stage.folders, &stage.console, deadline, &meter);
+    let working = agent.run_pass_metered(&pass, &stage.folders, &stage.console, deadline, &meter);
     let read = async {
         while !stage.console.tail().contains("the last line") {
             tokio::time::sleep(Duration::from_millis(10)).await;

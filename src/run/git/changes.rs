@@ -12,7 +12,7 @@ const MAX_BATCH: u64 = 48 << 20;
 pub const MAX_BLOB: u64 = 24 << 20;
 
 /// How much of a large content is looked at at once?
-pub const WINDOW: usize = 8 << 20;
+pub const WINDOW_SIZE: usize = 8 << 20;
 
 /// How many bytes of a patch do we look at? A report has room for far less.
 const MOST_OF_A_PATCH: usize = 64 << 20;
@@ -23,31 +23,31 @@ const OVERLAP: usize = 64 << 10;
 
 /// What a path is on one side of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TreeEntryKind {
     Missing,
     File,
-    Link,
+    Symlink,
     /// A pointer to a commit of another repository.
     Gitlink,
 }
 
-impl Kind {
+impl TreeEntryKind {
     fn of(mode: &str) -> Self {
         match mode {
-            "000000" => Kind::Missing,
-            "120000" => Kind::Link,
-            "160000" => Kind::Gitlink,
-            _ => Kind::File,
+            "000000" => TreeEntryKind::Missing,
+            "120000" => TreeEntryKind::Symlink,
+            "160000" => TreeEntryKind::Gitlink,
+            _ => TreeEntryKind::File,
         }
     }
 }
 
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct TreeChange {
     pub path: String,
-    pub before: Kind,
-    pub after: Kind,
+    pub before: TreeEntryKind,
+    pub after: TreeEntryKind,
     /// Whether a changed file had this very content before, under this name or another.
     pub is_moved: bool,
     before_id: String,
@@ -57,8 +57,8 @@ pub struct Change {
 /// A change with its contents, or a window of what is new where that is large: then nothing counts
 /// as known before.
 #[derive(Debug)]
-pub struct Contents<'a> {
-    pub change: &'a Change,
+pub struct ChangeContents<'a> {
+    pub change: &'a TreeChange,
     pub before: &'a [u8],
     /// None could be read.
     pub after: Option<&'a [u8]>,
@@ -67,7 +67,7 @@ pub struct Contents<'a> {
 }
 
 /// Reads raw changes, their fields ended by zeroes. None when they are none.
-fn read(raw: &[u8]) -> Option<Vec<Change>> {
+fn read(raw: &[u8]) -> Option<Vec<TreeChange>> {
     let mut fields = raw.split(|byte| *byte == 0);
     let mut changes = Vec::new();
     while let Some(head) = fields.next().filter(|head| !head.is_empty()) {
@@ -76,31 +76,33 @@ fn read(raw: &[u8]) -> Option<Vec<Change>> {
         let &[before, after, before_id, after_id, _] = words.as_slice() else {
             return None;
         };
-        changes.push(Change {
+        changes.push(TreeChange {
             path: String::from_utf8_lossy(fields.next()?).into_owned(),
-            before: Kind::of(before),
-            after: Kind::of(after),
+            before: TreeEntryKind::of(before),
+            after: TreeEntryKind::of(after),
             is_moved: false,
             before_id: before_id.to_owned(),
             after_id: after_id.to_owned(),
         });
     }
-    let files = changes.iter().filter(|change| change.before == Kind::File);
+    let files = changes
+        .iter()
+        .filter(|change| change.before == TreeEntryKind::File);
     let known: HashSet<String> = files.map(|change| change.before_id.clone()).collect();
     for change in &mut changes {
-        change.is_moved = change.after == Kind::File && known.contains(&change.after_id);
+        change.is_moved = change.after == TreeEntryKind::File && known.contains(&change.after_id);
     }
     Some(changes)
 }
 
 /// For the fuzzer: what git says has changed.
-pub fn read_changes(raw: &[u8]) {
+pub fn fuzz_changes(raw: &[u8]) {
     let _ = read(raw);
 }
 
 impl Git {
     /// Paths that differ between two trees or commits.
-    pub async fn changes(&self, from: &str, to: &str) -> Result<Vec<Change>, GitError> {
+    pub async fn changes(&self, from: &str, to: &str) -> Result<Vec<TreeChange>, GitError> {
         let action = "git diff-tree";
         let args = [
             "diff-tree",
@@ -113,19 +115,19 @@ impl Git {
             to,
         ];
         let answer = self.run(action, args, &[]).await?;
-        read(&answer.stdout).ok_or(GitError::Answer { action })
+        read(&answer.stdout).ok_or(GitError::UnexpectedOutput { action })
     }
 
     /// Calls `look` with each change and its contents, a bounded amount at a time.
-    pub async fn each_content(
+    pub async fn for_each_content(
         &self,
-        changes: &[Change],
-        mut look: impl FnMut(Contents<'_>),
+        changes: &[TreeChange],
+        mut look: impl FnMut(ChangeContents<'_>),
     ) -> Result<(), GitError> {
         let sizes = self.sizes(changes).await?;
         let size = |id: &str| sizes.get(id).copied().unwrap_or_default();
-        let is_large = |change: &&Change| size(&change.after_id) > MAX_BLOB;
-        let cost = |change: &Change| {
+        let is_large = |change: &&TreeChange| size(&change.after_id) > MAX_BLOB;
+        let cost = |change: &TreeChange| {
             let ids = [&change.before_id, &change.after_id];
             let sizes = ids.map(|id| size(id)).into_iter();
             sizes.filter(|size| *size <= MAX_BLOB).sum::<u64>()
@@ -140,11 +142,13 @@ impl Git {
             let (batch, later) = rest.split_at(fitting.count().max(1));
             let blobs = self.blobs(batch, &sizes).await?;
             for change in batch.iter().filter(|change| !is_large(change)) {
-                let of = |kind: Kind, id: &str| match kind {
-                    Kind::File | Kind::Link => blobs.get(id).map(Vec::as_slice),
-                    Kind::Missing | Kind::Gitlink => Some(&[][..]),
+                let of = |kind: TreeEntryKind, id: &str| match kind {
+                    TreeEntryKind::File | TreeEntryKind::Symlink => {
+                        blobs.get(id).map(Vec::as_slice)
+                    }
+                    TreeEntryKind::Missing | TreeEntryKind::Gitlink => Some(&[][..]),
                 };
-                look(Contents {
+                look(ChangeContents {
                     change,
                     before: of(change.before, &change.before_id).unwrap_or_default(),
                     after: of(change.after, &change.after_id),
@@ -162,13 +166,13 @@ impl Git {
     /// Reads a large blob piece by piece. What stands across two pieces is whole in the second.
     async fn windows(
         &self,
-        change: &Change,
-        look: &mut impl FnMut(Contents<'_>),
+        change: &TreeChange,
+        look: &mut impl FnMut(ChangeContents<'_>),
     ) -> Result<(), GitError> {
         let mut held: Vec<u8> = Vec::new();
         let mut lines_before = 0;
         let mut show = |held: &[u8], lines_before| {
-            look(Contents {
+            look(ChangeContents {
                 change,
                 before: &[],
                 after: Some(held),
@@ -178,9 +182,9 @@ impl Git {
         let args = ["cat-file", "blob", change.after_id.as_str()];
         self.stream("git cat-file", args, |part| {
             held.extend_from_slice(part);
-            if held.len() >= WINDOW {
+            if held.len() >= WINDOW_SIZE {
                 show(&held, lines_before);
-                lines_before += forget(&mut held);
+                lines_before += slide_window(&mut held);
             }
         })
         .await?;
@@ -188,7 +192,7 @@ impl Git {
         Ok(())
     }
 
-    async fn sizes(&self, changes: &[Change]) -> Result<HashMap<String, u64>, GitError> {
+    async fn sizes(&self, changes: &[TreeChange]) -> Result<HashMap<String, u64>, GitError> {
         let args = ["cat-file", "--batch-check=%(objectname) %(objectsize)"];
         let answer = self
             .run("git cat-file", args, ids(changes.iter()).as_bytes())
@@ -202,7 +206,7 @@ impl Git {
 
     async fn blobs(
         &self,
-        batch: &[Change],
+        batch: &[TreeChange],
         sizes: &HashMap<String, u64>,
     ) -> Result<HashMap<String, Vec<u8>>, GitError> {
         let action = "git cat-file";
@@ -224,12 +228,14 @@ impl Git {
             let head = String::from_utf8_lossy(&rest[..end]).into_owned();
             let mut words = head.split(' ');
             let (Some(id), Some(_), Some(size)) = (words.next(), words.next(), words.next()) else {
-                return Err(GitError::Answer { action });
+                return Err(GitError::UnexpectedOutput { action });
             };
-            let size: usize = size.parse().map_err(|_| GitError::Answer { action })?;
+            let size: usize = size
+                .parse()
+                .map_err(|_| GitError::UnexpectedOutput { action })?;
             let content = rest
                 .get(end + 1..end + 1 + size)
-                .ok_or(GitError::Answer { action })?;
+                .ok_or(GitError::UnexpectedOutput { action })?;
             blobs.insert(id.to_owned(), content.to_vec());
             rest = rest.get(end + 2 + size..).unwrap_or_default();
         }
@@ -237,7 +243,7 @@ impl Git {
     }
 
     /// The messages of the commits after `from`, up to `to`.
-    pub async fn messages(&self, from: &str, to: &str) -> Result<String, GitError> {
+    pub async fn commit_messages(&self, from: &str, to: &str) -> Result<String, GitError> {
         let range = format!("{from}..{to}");
         let answer = self
             .run("git log", ["log", "--format=%B", range.as_str()], &[])
@@ -249,7 +255,7 @@ impl Git {
     pub async fn diff(&self, from: &str, to: &str, max: usize) -> Result<String, GitError> {
         // One byte more shows that there is more.
         let begun = self.difference("-p", from, to, max + 1).await?;
-        Ok(text::cut(&begun, max))
+        Ok(text::truncate(&begun, max))
     }
 
     /// The difference as git applies it, as far as it can be looked at.
@@ -287,13 +293,13 @@ impl Git {
 
 /// Drops a window that was looked at, but for what the next one looks at again. Returns the lines that
 /// went.
-pub fn forget(window: &mut Vec<u8>) -> usize {
+pub fn slide_window(window: &mut Vec<u8>) -> usize {
     let gone = window.drain(..window.len().saturating_sub(OVERLAP));
     gone.filter(|byte| *byte == b'\n').count()
 }
 
 /// The blobs of both sides, one to a line, each once.
-fn ids<'a>(changes: impl Iterator<Item = &'a Change>) -> String {
+fn ids<'a>(changes: impl Iterator<Item = &'a TreeChange>) -> String {
     let mut ids: Vec<&str> = changes
         .flat_map(|change| {
             [
@@ -301,7 +307,7 @@ fn ids<'a>(changes: impl Iterator<Item = &'a Change>) -> String {
                 (change.after, change.after_id.as_str()),
             ]
         })
-        .filter(|(kind, _)| matches!(kind, Kind::File | Kind::Link))
+        .filter(|(kind, _)| matches!(kind, TreeEntryKind::File | TreeEntryKind::Symlink))
         .map(|(_, id)| id)
         .collect();
     ids.sort_unstable();

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Git, GitError, Transport, captured, hardened, word};
+use super::{Git, GitError, Transport, capture_output, hardened_spec, parse_object_id};
 use crate::child::ChildEnv;
-use crate::environment::passed_on;
+use crate::environment::inherited_env;
 
 /// How git is found, and how it tells a hook which repository and index it is about.
 const OF_HOOKS: [&str; 4] = ["PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
@@ -33,8 +33,8 @@ impl LocalRepository {
     /// When git is not there or knows of no repository.
     pub async fn open(folder: &Path) -> Result<Self, GitError> {
         let action = "opening the repository";
-        let failed = |cause| GitError::Files { action, cause };
-        let env = passed_on(&OF_HOOKS);
+        let failed = |cause| GitError::Io { action, cause };
+        let env = inherited_env(&OF_HOOKS);
         let args = [
             "rev-parse",
             "--path-format=absolute",
@@ -43,21 +43,21 @@ impl LocalRepository {
             "--git-path",
             "index",
         ];
-        let spec = hardened(folder, env.clone(), args.map(OsString::from));
-        let answer = captured("git rev-parse", &spec).await?;
+        let spec = hardened_spec(folder, env.clone(), args.map(OsString::from));
+        let answer = capture_output("git rev-parse", &spec).await?;
         let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
         let mut lines = answer.lines().map(PathBuf::from);
         let (Some(objects), Some(index)) = (lines.next(), lines.next()) else {
-            return Err(GitError::Answer { action });
+            return Err(GitError::UnexpectedOutput { action });
         };
         let own = tempfile::tempdir().map_err(failed)?;
         let git = Git {
             program: None,
-            host: None,
-            dir: own.path().join("git"),
-            tree: own.path().join("tree"),
+            relay_client: None,
+            git_dir: own.path().join("git"),
+            work_tree: own.path().join("tree"),
             url: String::new(),
-            env: passed_on(&["PATH"]).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects),
+            env: inherited_env(&["PATH"]).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects),
             transport: Transport::LocalFiles,
         };
         git.init().await?;
@@ -71,27 +71,27 @@ impl LocalRepository {
     }
 
     /// The tree of what is staged.
-    pub async fn staged(&self) -> Result<String, GitError> {
+    pub async fn staged_tree(&self) -> Result<String, GitError> {
         let action = "reading the index";
-        let failed = |cause| GitError::Files { action, cause };
+        let failed = |cause| GitError::Io { action, cause };
         if !self.index.exists() {
             return self.empty_tree().await;
         }
-        std::fs::copy(&self.index, self.git.dir.join("index")).map_err(failed)?;
+        std::fs::copy(&self.index, self.git.git_dir.join("index")).map_err(failed)?;
         // A split index names the file that holds the rest of it.
         let folder = self.index.parent().unwrap_or(&self.folder);
         for entry in std::fs::read_dir(folder).map_err(failed)?.flatten() {
             let name = entry.file_name();
             if name.to_string_lossy().starts_with("sharedindex.") {
-                std::fs::copy(entry.path(), self.git.dir.join(name)).map_err(failed)?;
+                std::fs::copy(entry.path(), self.git.git_dir.join(name)).map_err(failed)?;
             }
         }
         let tree = self.git.run("git write-tree", ["write-tree"], &[]).await?;
-        word("git write-tree", &tree)
+        parse_object_id("git write-tree", &tree)
     }
 
     /// The tree of the current commit; the empty one before the first.
-    pub async fn head(&self) -> Result<String, GitError> {
+    pub async fn head_tree(&self) -> Result<String, GitError> {
         match self
             .asked(&["rev-parse", "--verify", "--quiet", "HEAD^{tree}"])
             .await
@@ -102,7 +102,7 @@ impl LocalRepository {
     }
 
     /// The commit that a name means.
-    pub async fn commit(&self, name: &str) -> Result<String, GitError> {
+    pub async fn resolve_commit(&self, name: &str) -> Result<String, GitError> {
         let name = format!("{name}^{{commit}}");
         self.asked(&["rev-parse", "--verify", "--end-of-options", &name])
             .await
@@ -115,12 +115,15 @@ impl LocalRepository {
 
     async fn empty_tree(&self) -> Result<String, GitError> {
         let tree = self.git.run("git mktree", ["mktree"], &[]).await?;
-        word("git mktree", &tree)
+        parse_object_id("git mktree", &tree)
     }
 
     async fn asked(&self, args: &[&str]) -> Result<String, GitError> {
         let args = args.iter().map(OsString::from);
-        let spec = hardened(&self.folder, self.env.clone(), args);
-        word("git rev-parse", &captured("git rev-parse", &spec).await?)
+        let spec = hardened_spec(&self.folder, self.env.clone(), args);
+        parse_object_id(
+            "git rev-parse",
+            &capture_output("git rev-parse", &spec).await?,
+        )
     }
 }

@@ -10,12 +10,12 @@
 //! ([`allowed`]). Importing the work tree is in [`import`], talking to the host in [`remote`],
 //! reading what changed in [`changes`].
 
-pub mod allowed;
 pub mod changes;
-pub mod import;
 pub mod local;
 pub mod program;
 pub mod remote;
+pub mod request_policy;
+pub mod staging;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::child::{self, Captured, ChildEnv, ChildError, Spec};
+use super::child::{self, ChildEnv, ChildError, ChildOutput, ChildSpec};
 use super::programs::ProgramError;
 use super::text;
 use program::GitProgram;
@@ -96,9 +96,9 @@ pub struct Git {
     /// user's own.
     pub program: Option<GitProgram>,
     /// The connections to the host. None where the repository is a folder.
-    pub host: Option<RelayClient>,
-    pub dir: PathBuf,
-    pub tree: PathBuf,
+    pub relay_client: Option<RelayClient>,
+    pub git_dir: PathBuf,
+    pub work_tree: PathBuf,
     /// Where the repository is fetched from and pushed to. Never holds a credential.
     pub url: String,
     /// The environment of every command.
@@ -109,11 +109,11 @@ pub struct Git {
 /// A git command that did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    #[error("{action} failed (exit {code}): {said}")]
+    #[error("{action} failed (exit {code}): {stderr}")]
     Failed {
         action: &'static str,
         code: i32,
-        said: String,
+        stderr: String,
     },
     #[error("{action}: {cause}")]
     Child {
@@ -121,9 +121,9 @@ pub enum GitError {
         cause: ChildError,
     },
     #[error("{action}: git's answer was not understood")]
-    Answer { action: &'static str },
+    UnexpectedOutput { action: &'static str },
     #[error("{action}: {cause}")]
-    Files {
+    Io {
         action: &'static str,
         cause: std::io::Error,
     },
@@ -133,8 +133,8 @@ impl Git {
     /// Makes the empty repository and its work tree.
     pub async fn init(&self) -> Result<(), GitError> {
         let action = "making the work folder";
-        for dir in [&self.dir, &self.tree] {
-            std::fs::create_dir_all(dir).map_err(|cause| GitError::Files { action, cause })?;
+        for dir in [&self.git_dir, &self.work_tree] {
+            std::fs::create_dir_all(dir).map_err(|cause| GitError::Io { action, cause })?;
         }
         self.run("git init", ["init", "--quiet", "--template="], &[])
             .await?;
@@ -153,7 +153,7 @@ impl Git {
     }
 
     /// A file of a commit, if the commit has it.
-    pub async fn file(&self, commit: &str, path: &str) -> Result<Option<String>, GitError> {
+    pub async fn read_file(&self, commit: &str, path: &str) -> Result<Option<String>, GitError> {
         let listed = self
             .run("git ls-tree", ["ls-tree", "-z", commit, "--", path], &[])
             .await?;
@@ -188,7 +188,7 @@ impl Git {
             .with("GIT_AUTHOR_EMAIL", email)
             .with("GIT_COMMITTER_NAME", name)
             .with("GIT_COMMITTER_EMAIL", email);
-        let commit = word(action, &self.finish(action, &spec).await?)?;
+        let commit = parse_object_id(action, &self.run_spec(action, &spec).await?)?;
         self.run(
             action,
             ["update-ref", "--no-deref", "HEAD", commit.as_str()],
@@ -205,24 +205,24 @@ impl Git {
         let answer = self
             .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
             .await?;
-        word(action, &answer)
+        parse_object_id(action, &answer)
     }
 
     /// The tree of a commit.
-    pub async fn tree_of(&self, commit: &str) -> Result<String, GitError> {
+    pub async fn resolve_tree(&self, commit: &str) -> Result<String, GitError> {
         let action = "git rev-parse";
         let name = format!("{commit}^{{tree}}");
         let answer = self
             .run(action, ["rev-parse", "--verify", "--quiet", &name], &[])
             .await?;
-        word(action, &answer)
+        parse_object_id(action, &answer)
     }
 
     /// The commit where two histories part, if the fetched parts of them meet.
     pub async fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, GitError> {
         let action = "git merge-base";
         match self.run(action, ["merge-base", one, other], &[]).await {
-            Ok(answer) => word(action, &answer).map(Some),
+            Ok(answer) => parse_object_id(action, &answer).map(Some),
             Err(GitError::Failed { code: 1, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -231,7 +231,7 @@ impl Git {
     /// Gives the work tree a `.git` of its own, without credentials, so that the agent can look at
     /// history. It is never read back.
     pub async fn copy_for_agent(&self) -> Result<(), GitError> {
-        let (from, to) = (self.dir.clone(), self.tree.join(".git"));
+        let (from, to) = (self.git_dir.clone(), self.work_tree.join(".git"));
         tokio::task::spawn_blocking(move || {
             copy_folder(&from, &to)?;
             let config = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\
@@ -241,14 +241,17 @@ impl Git {
         .await
         .map_err(std::io::Error::other)
         .and_then(|copied| copied)
-        .map_err(|cause| GitError::Files {
+        .map_err(|cause| GitError::Io {
             action: "copying the repository for the agent",
             cause,
         })
     }
 
-    fn spec<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Spec {
-        let options = [("--git-dir=", &self.dir), ("--work-tree=", &self.tree)];
+    fn spec<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> ChildSpec {
+        let options = [
+            ("--git-dir=", &self.git_dir),
+            ("--work-tree=", &self.work_tree),
+        ];
         let options = options.map(|(flag, dir)| {
             let mut option = OsString::from(flag);
             option.push(dir);
@@ -263,10 +266,10 @@ impl Git {
             .into_iter()
             .chain(args.into_iter().map(OsString::from));
         let env = self.env.clone().with("GIT_ALLOW_PROTOCOL", protocols);
-        let mut spec = hardened(&self.tree, env, args);
+        let mut spec = hardened_spec(&self.work_tree, env, args);
         if let Some(program) = &self.program {
             spec.program = program.path().into();
-            spec.args.insert(0, program.exec_path());
+            spec.args.insert(0, program.exec_path_option());
         }
         spec
     }
@@ -276,27 +279,29 @@ impl Git {
         action: &'static str,
         args: impl IntoIterator<Item = &'a str>,
         input: &[u8],
-    ) -> Result<Captured, GitError> {
+    ) -> Result<ChildOutput, GitError> {
         let mut spec = self.spec(args);
         spec.input = input.to_vec();
-        self.finish(action, &spec).await
+        self.run_spec(action, &spec).await
     }
 
     /// Whether git is still the one that was verified.
-    pub fn check(&self) -> Result<(), ProgramError> {
-        self.program.as_ref().map_or(Ok(()), GitProgram::check)
+    pub fn verify_program(&self) -> Result<(), ProgramError> {
+        self.program
+            .as_ref()
+            .map_or(Ok(()), GitProgram::verify_unchanged)
     }
 
     /// Takes out of the git directory whatever foreign code may have put there.
-    fn seal(&self) -> std::io::Result<()> {
-        self.check().map_err(std::io::Error::other)?;
+    fn harden_git_dir(&self) -> std::io::Result<()> {
+        self.verify_program().map_err(std::io::Error::other)?;
         // In place of the folder, a file or a link would lead git to another one, which nobody seals.
-        if !self.dir.symlink_metadata()?.is_dir() {
+        if !self.git_dir.symlink_metadata()?.is_dir() {
             let problem = "the run's git directory was replaced";
             return Err(std::io::Error::other(problem));
         }
         for name in STEERING {
-            let path = self.dir.join(name);
+            let path = self.git_dir.join(name);
             match path.symlink_metadata() {
                 Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,
                 Ok(_) => std::fs::remove_file(&path)?,
@@ -304,9 +309,9 @@ impl Git {
             }
         }
         // Written beside and moved, so that no link is followed.
-        let fresh = tempfile::NamedTempFile::new_in(&self.dir)?;
+        let fresh = tempfile::NamedTempFile::new_in(&self.git_dir)?;
         std::fs::write(fresh.path(), CONFIG)?;
-        fresh.persist(self.dir.join("config"))?;
+        fresh.persist(self.git_dir.join("config"))?;
         Ok(())
     }
 
@@ -317,8 +322,8 @@ impl Git {
         args: impl IntoIterator<Item = &'a str>,
         take: impl FnMut(&[u8]),
     ) -> Result<(), GitError> {
-        self.seal()
-            .map_err(|cause| GitError::Files { action, cause })?;
+        self.harden_git_dir()
+            .map_err(|cause| GitError::Io { action, cause })?;
         let spec = self.spec(args);
         let exit = child::stream(&spec, Instant::now() + GIT_TIMEOUT, take)
             .await
@@ -329,25 +334,29 @@ impl Git {
         Err(GitError::Failed {
             action,
             code: exit.code(),
-            said: String::new(),
+            stderr: String::new(),
         })
     }
 
-    async fn finish(&self, action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
-        self.seal()
-            .map_err(|cause| GitError::Files { action, cause })?;
-        captured(action, spec).await
+    async fn run_spec(
+        &self,
+        action: &'static str,
+        spec: &ChildSpec,
+    ) -> Result<ChildOutput, GitError> {
+        self.harden_git_dir()
+            .map_err(|cause| GitError::Io { action, cause })?;
+        capture_output(action, spec).await
     }
 }
 
 /// A git command in a folder that obeys no configuration of the system or the user.
-fn hardened(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>) -> Spec {
+fn hardened_spec(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>) -> ChildSpec {
     let mut all: Vec<OsString> = vec!["--no-pager".into()];
     for setting in SETTINGS {
         all.extend(["-c".into(), setting.into()]);
     }
     all.extend(args);
-    Spec {
+    ChildSpec {
         program: "git".into(),
         args: all,
         dir: dir.to_owned(),
@@ -365,30 +374,36 @@ fn hardened(dir: &Path, env: ChildEnv, args: impl IntoIterator<Item = OsString>)
 }
 
 /// Runs a command to its end, and returns what it printed.
-async fn captured(action: &'static str, spec: &Spec) -> Result<Captured, GitError> {
+async fn capture_output(action: &'static str, spec: &ChildSpec) -> Result<ChildOutput, GitError> {
     let captured = child::capture(spec, Instant::now() + GIT_TIMEOUT)
         .await
         .map_err(|cause| GitError::Child { action, cause })?;
     if captured.exit.success() {
         return Ok(captured);
     }
-    let said: Vec<String> = captured.stderr.lines().map(text::log_line).collect();
+    let said: Vec<String> = captured
+        .stderr
+        .lines()
+        .map(text::sanitize_log_line)
+        .collect();
     Err(GitError::Failed {
         action,
         code: captured.exit.code(),
-        said: text::cut(said.join("\n").trim(), MAX_SAID),
+        stderr: text::truncate(said.join("\n").trim(), MAX_SAID),
     })
 }
 
 /// The single word that a command answered.
-fn word(action: &'static str, captured: &Captured) -> Result<String, GitError> {
+fn parse_object_id(action: &'static str, captured: &ChildOutput) -> Result<String, GitError> {
     let answer = String::from_utf8_lossy(&captured.stdout).trim().to_owned();
     let plain = !answer.is_empty() && answer.chars().all(|c| c.is_ascii_alphanumeric());
-    plain.then_some(answer).ok_or(GitError::Answer { action })
+    plain
+        .then_some(answer)
+        .ok_or(GitError::UnexpectedOutput { action })
 }
 
 /// Parts of an answer that are separated by zero bytes.
-fn parts(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_nul(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes
         .split(|byte| *byte == 0)
         .filter(|part| !part.is_empty())

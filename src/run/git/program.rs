@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::super::child::ChildEnv;
-use super::super::programs::trust::{Distrust, Trust};
-use super::super::programs::{Loaded, Program, ProgramError, SYSTEM_FOLDERS, candidates};
+use super::super::programs::trust::{PathTrust, UntrustedPathError};
+use super::super::programs::{LoadedFile, Program, ProgramError, SYSTEM_FOLDERS, candidates};
 
 /// Variables that name the certificates that our own requests believe.
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
@@ -47,9 +47,9 @@ pub struct GitProgram {
     exec_path: PathBuf,
     search_path: OsString,
     /// What the helper loads.
-    loaded: Vec<Loaded>,
+    loaded: Vec<LoadedFile>,
     /// Installing any package changes it.
-    loader_cache: Loaded,
+    loader_cache: LoadedFile,
 }
 
 /// Why no git can be relied on.
@@ -61,17 +61,20 @@ pub enum GitProgramError {
         "{what} cannot be relied on: {cause}. Whatever the agent may write could change what is pushed; \
          install it where only root may write, such as /usr/bin"
     )]
-    Untrusted { what: String, cause: Distrust },
+    Untrusted {
+        what: String,
+        cause: UntrustedPathError,
+    },
     #[error("git: {0}")]
     Program(#[from] ProgramError),
     #[error("asking git for its parts: {0}")]
-    Asked(std::io::Error),
+    Inspection(std::io::Error),
 }
 
 impl GitProgram {
     /// Finds git in the system's folders, else on the `PATH` of the environment, and verifies
     /// everything that is executed and loaded when it is called.
-    pub fn find(env: &ChildEnv, trust: &Trust) -> Result<Self, GitProgramError> {
+    pub fn find(env: &ChildEnv, trust: &PathTrust) -> Result<Self, GitProgramError> {
         let search_path = system_path(trust);
         let given = env.get("PATH").unwrap_or_default();
         let folders = std::env::join_paths(
@@ -97,12 +100,12 @@ impl GitProgram {
     fn whole(
         program: Program,
         search_path: OsString,
-        trust: &Trust,
+        trust: &PathTrust,
     ) -> Result<Self, GitProgramError> {
         let asked = command(&program, &search_path)
             .arg("--exec-path")
             .output()
-            .map_err(GitProgramError::Asked)?;
+            .map_err(GitProgramError::Inspection)?;
         let exec_path = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim_end());
         verified("the folder of git's parts", &exec_path, trust)?;
         let helper = exec_path.join(HELPER);
@@ -116,9 +119,9 @@ impl GitProgram {
             exec_path,
             search_path,
             loaded: Vec::new(),
-            loader_cache: Loaded::of(LOADER_CACHE),
+            loader_cache: LoadedFile::from_path(LOADER_CACHE),
         };
-        found.loaded = found.loads().map_err(GitProgramError::Asked)?;
+        found.loaded = found.loads().map_err(GitProgramError::Inspection)?;
         for file in &found.loaded {
             if file.path() != Path::new(PRELOADED) {
                 verified("a library that git loads", file.path(), trust)?;
@@ -132,7 +135,7 @@ impl GitProgram {
     }
 
     /// Begins every command line.
-    pub fn exec_path(&self) -> OsString {
+    pub fn exec_path_option(&self) -> OsString {
         let mut option = OsString::from("--exec-path=");
         option.push(&self.exec_path);
         option
@@ -148,48 +151,56 @@ impl GitProgram {
     }
 
     /// Whether git is still what was found, and loads what it loaded.
-    pub fn check(&self) -> Result<(), ProgramError> {
-        self.program.check()?;
-        self.helper.as_ref().map_or(Ok(()), Program::check)?;
-        self.loaded.iter().try_for_each(Loaded::check)?;
-        if self.loader_cache.check().is_err() {
+    pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
+        self.program.verify_unchanged()?;
+        self.helper
+            .as_ref()
+            .map_or(Ok(()), Program::verify_unchanged)?;
+        self.loaded
+            .iter()
+            .try_for_each(LoadedFile::verify_unchanged)?;
+        if self.loader_cache.verify_unchanged().is_err() {
             let same = self.loads().is_ok_and(|loaded| loaded == self.loaded);
             return match same {
                 true => Ok(()),
-                false => Err(ProgramError::Loaded(LOADER_CACHE.into())),
+                false => Err(ProgramError::LoadedFileChanged(LOADER_CACHE.into())),
             };
         }
         Ok(())
     }
 
     /// Every file that is loaded into git's processes.
-    fn loads(&self) -> std::io::Result<Vec<Loaded>> {
+    fn loads(&self) -> std::io::Result<Vec<LoadedFile>> {
         let helper = self.helper.iter();
         let mut files = vec![PathBuf::from(PRELOADED)];
         for helper in helper {
             files.extend(loaded_by(helper, &self.search_path)?);
         }
-        Ok(files.into_iter().map(Loaded::of).collect())
+        Ok(files.into_iter().map(LoadedFile::from_path).collect())
     }
 }
 
 /// Those of the system's folders that can be relied on.
-fn system_path(trust: &Trust) -> OsString {
+fn system_path(trust: &PathTrust) -> OsString {
     let folders = SYSTEM_FOLDERS.map(Path::new).into_iter();
     let relied_on = folders.filter(|folder| trust.verify(folder).is_ok());
     std::env::join_paths(relied_on).unwrap_or_default()
 }
 
-fn trusted(path: &Path, search_path: &OsStr, trust: &Trust) -> Result<Program, GitProgramError> {
+fn trusted(
+    path: &Path,
+    search_path: &OsStr,
+    trust: &PathTrust,
+) -> Result<Program, GitProgramError> {
     verified("git", path, trust)?;
     let program = Program::find(path.as_os_str(), search_path)?;
-    for file in program.files() {
+    for file in program.executed_files() {
         verified("git", file, trust)?;
     }
     Ok(program)
 }
 
-fn verified(what: &str, path: &Path, trust: &Trust) -> Result<(), GitProgramError> {
+fn verified(what: &str, path: &Path, trust: &PathTrust) -> Result<(), GitProgramError> {
     trust
         .verify(path)
         .map(drop)
@@ -200,7 +211,7 @@ fn verified(what: &str, path: &Path, trust: &Trust) -> Result<(), GitProgramErro
 }
 
 /// Verifies the certificates that our own requests believe.
-fn certificates(env: &ChildEnv, trust: &Trust) -> Result<(), GitProgramError> {
+fn certificates(env: &ChildEnv, trust: &PathTrust) -> Result<(), GitProgramError> {
     for name in CERTIFICATES {
         let Some(value) = env.get(name) else {
             continue;
@@ -270,7 +281,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::git::tests::path_only;
+    use crate::git::tests::path_env;
 
     fn env(pairs: &[(&str, &str)]) -> ChildEnv {
         let pairs = pairs.iter();
@@ -284,17 +295,17 @@ mod tests {
         std::fs::write(&planted, "#!/bin/sh\nexit 1\n").unwrap();
         std::fs::set_permissions(&planted, PermissionsExt::from_mode(0o755)).unwrap();
         let path = dir.path().display().to_string();
-        let trust = Trust::of_process([]);
+        let trust = PathTrust::for_current_user([]);
         let git = GitProgram::find(&env(&[("PATH", &path)]), &trust).unwrap();
         assert!(!git.path().starts_with(dir.path()), "{git:?}");
-        assert_eq!(git.check().ok(), Some(()));
+        assert_eq!(git.verify_unchanged().ok(), Some(()));
         assert!(git.exec_path.is_absolute(), "{git:?}");
         assert!(git.helper.is_some(), "{git:?}");
     }
 
     #[test]
     fn nothing_of_the_environment_steers_it() {
-        let git = GitProgram::find(&path_only(), &Trust::of_process([])).unwrap();
+        let git = GitProgram::find(&path_env(), &PathTrust::for_current_user([])).unwrap();
         let made = git.environment();
         let names: Vec<_> = made.names().collect();
         assert_eq!(names, ["HOME", "LC_ALL", "PATH"]);
@@ -305,14 +316,15 @@ mod tests {
     #[test]
     fn a_git_that_can_only_be_found_where_the_agent_works_ends_the_run_with_a_sentence() {
         let excluded = SYSTEM_FOLDERS.map(PathBuf::from);
-        let error = GitProgram::find(&path_only(), &Trust::of_process(excluded)).unwrap_err();
+        let error =
+            GitProgram::find(&path_env(), &PathTrust::for_current_user(excluded)).unwrap_err();
         let said = error.to_string();
         assert!(said.starts_with("git cannot be relied on: /"), "{said}");
         assert!(
             said.contains("install it where only root may write"),
             "{said}"
         );
-        let nowhere = Trust::of_process(SYSTEM_FOLDERS.map(PathBuf::from));
+        let nowhere = PathTrust::for_current_user(SYSTEM_FOLDERS.map(PathBuf::from));
         let error = GitProgram::find(&env(&[("PATH", "/nowhere")]), &nowhere).unwrap_err();
         assert!(
             error.to_string().starts_with("git is not installed"),
@@ -322,15 +334,15 @@ mod tests {
 
     #[test]
     fn parts_and_libraries_and_certificates_are_verified_too() {
-        let git = GitProgram::find(&path_only(), &Trust::of_process([])).unwrap();
+        let git = GitProgram::find(&path_env(), &PathTrust::for_current_user([])).unwrap();
         let loaded = loaded_by(git.helper.as_ref().unwrap(), &git.search_path).unwrap();
         let library = loaded
             .iter()
             .find(|file| file.to_string_lossy().contains("curl"));
         let library = library.unwrap_or_else(|| panic!("{loaded:?}")).clone();
         let refused = |path: &Path| {
-            let trust = Trust::of_process([path.to_owned()]);
-            GitProgram::find(&path_only(), &trust)
+            let trust = PathTrust::for_current_user([path.to_owned()]);
+            GitProgram::find(&path_env(), &trust)
                 .unwrap_err()
                 .to_string()
         };
@@ -348,8 +360,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let bundle = dir.path().join("ca.pem");
         std::fs::write(&bundle, "").unwrap();
-        let with = path_only().with("SSL_CERT_FILE", &bundle);
-        let error = GitProgram::find(&with, &Trust::of_process([])).unwrap_err();
+        let with = path_env().with("SSL_CERT_FILE", &bundle);
+        let error = GitProgram::find(&with, &PathTrust::for_current_user([])).unwrap_err();
         let said = error.to_string();
         assert!(
             said.starts_with("the variable SSL_CERT_FILE cannot be relied on: /"),

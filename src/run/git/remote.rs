@@ -5,9 +5,9 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use hyper::header::HeaderValue;
 
-use super::allowed::Allowed;
+use super::request_policy::GitRequestPolicy;
 use super::{Git, GitError};
-use crate::random_word;
+use crate::random_hex;
 use domain::secret::Secret;
 use vendors::http::Relay;
 
@@ -35,7 +35,7 @@ const REFUSED: &str = "returned error: 4";
 
 /// How a push ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     Done,
     /// The host or the lease refused it, in git's words.
     Rejected(String),
@@ -51,7 +51,7 @@ impl Git {
         let reference = format!("refs/heads/{branch}");
         let args = ["ls-remote", "--quiet", self.url.as_str(), &reference];
         let answer = self
-            .talk("git ls-remote", token, Allowed::Read, &args)
+            .talk("git ls-remote", token, GitRequestPolicy::Read, &args)
             .await?;
         Ok(answer
             .lines()
@@ -90,7 +90,7 @@ impl Git {
             self.url.as_str(),
         ];
         args.extend(refspecs.iter().map(String::as_str));
-        self.talk("git fetch", token, Allowed::Read, &args)
+        self.talk("git fetch", token, GitRequestPolicy::Read, &args)
             .await
             .map(drop)
     }
@@ -103,7 +103,7 @@ impl Git {
         branch: &str,
         seen: Option<&str>,
         commit: &str,
-    ) -> Result<Pushed, GitError> {
+    ) -> Result<PushOutcome, GitError> {
         let lease = format!(
             "--force-with-lease=refs/heads/{branch}:{}",
             seen.unwrap_or_default()
@@ -119,13 +119,13 @@ impl Git {
             self.url.as_str(),
             &refspec,
         ];
-        let allowed = Allowed::Push {
+        let allowed = GitRequestPolicy::Push {
             branch: branch.to_owned(),
-            seen: seen.map(str::to_owned),
+            expected_head: seen.map(str::to_owned),
             commit: commit.to_owned(),
         };
         let failure = match self.talk("git push", token, allowed, &args).await {
-            Ok(_) => return Ok(Pushed::Done),
+            Ok(_) => return Ok(PushOutcome::Done),
             Err(failure) => failure,
         };
         if self
@@ -136,11 +136,11 @@ impl Git {
             .as_deref()
             == Some(commit)
         {
-            return Ok(Pushed::Done);
+            return Ok(PushOutcome::Done);
         }
         match failure {
-            GitError::Failed { said, .. } if said.contains("rejected") => {
-                Ok(Pushed::Rejected(said))
+            GitError::Failed { stderr: said, .. } if said.contains("rejected") => {
+                Ok(PushOutcome::Rejected(said))
             }
             failure => Err(failure),
         }
@@ -151,10 +151,10 @@ impl Git {
         &self,
         action: &'static str,
         token: Option<&Secret>,
-        allowed: Allowed,
+        allowed: GitRequestPolicy,
         args: &[&str],
     ) -> Result<String, GitError> {
-        let key = random_word();
+        let key = random_hex();
         let pair = token.map(|token| {
             let pair = format!("x-access-token:{}", token.expose());
             BASE64.encode(pair.as_bytes())
@@ -162,7 +162,7 @@ impl Git {
         let relay = self
             .relay(pair.as_deref(), allowed, &key)
             .await
-            .map_err(|cause| GitError::Files { action, cause })?;
+            .map_err(|cause| GitError::Io { action, cause })?;
         let url = relay.as_ref().map_or(self.url.as_str(), |relay| &relay.url);
         let args = { args.iter() }.map(|arg| if *arg == self.url { url } else { *arg });
         let mut spec = self.spec(args);
@@ -178,7 +178,7 @@ impl Git {
         let hidden: Vec<&str> = hidden.collect();
         let mut pauses = PAUSES.iter();
         loop {
-            let failure = match self.finish(action, &spec).await {
+            let failure = match self.run_spec(action, &spec).await {
                 Ok(answer) => return Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
                 Err(failure) => shown(failure, relay.as_ref(), &hidden),
             };
@@ -193,10 +193,10 @@ impl Git {
     async fn relay(
         &self,
         pair: Option<&str>,
-        allowed: Allowed,
+        allowed: GitRequestPolicy,
         key: &str,
     ) -> std::io::Result<Option<Relay>> {
-        let Some(client) = &self.host else {
+        let Some(client) = &self.relay_client else {
             return Ok(None);
         };
         let authorization = pair.map(|pair| HeaderValue::try_from(format!("Basic {pair}")));
@@ -204,14 +204,15 @@ impl Git {
         if let Some(value) = &mut authorization {
             value.set_sensitive(true);
         }
-        let judge = move |path: &str, request: &_, head: &[u8]| allowed.judge(path, request, head);
+        let judge =
+            move |path: &str, request: &_, head: &[u8]| allowed.evaluate(path, request, head);
         let relay = client.open(&self.url, authorization, key, judge).await?;
         Ok(Some(relay))
     }
 }
 
 fn is_passing(failure: &GitError) -> bool {
-    let GitError::Failed { said, .. } = failure else {
+    let GitError::Failed { stderr: said, .. } = failure else {
         return false;
     };
     let said = said.to_lowercase();
@@ -222,11 +223,19 @@ fn is_passing(failure: &GitError) -> bool {
 /// The failure with the host's address in its text, and without what must not be seen.
 fn shown(failure: GitError, relay: Option<&Relay>, hidden: &[&str]) -> GitError {
     match failure {
-        GitError::Failed { action, code, said } => {
-            let said = relay.map_or(said.clone(), |relay| relay.with_host(&said));
+        GitError::Failed {
+            action,
+            code,
+            stderr: said,
+        } => {
+            let said = relay.map_or(said.clone(), |relay| relay.replace_with_upstream(&said));
             let clean = |said: String, secret: &&str| said.replace(secret, "[redacted]");
             let said = hidden.iter().fold(said, clean);
-            GitError::Failed { action, code, said }
+            GitError::Failed {
+                action,
+                code,
+                stderr: said,
+            }
         }
         other => other,
     }
@@ -266,7 +275,7 @@ mod tests {
             let failure = GitError::Failed {
                 action: "git fetch",
                 code: 128,
-                said: said.to_owned(),
+                stderr: said.to_owned(),
             };
             assert_eq!(is_passing(&failure), passing, "{said}");
         }

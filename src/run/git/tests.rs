@@ -7,19 +7,19 @@ use std::process::Command;
 use data_encoding::BASE64;
 use tempfile::TempDir;
 
-use super::remote::Pushed;
+use super::remote::PushOutcome;
 use super::*;
 use crate::guard;
-use crate::programs::trust::Trust;
+use crate::programs::trust::PathTrust;
 use crate::repo_config::RepoConfig;
 use domain::report::RunPhase;
 use domain::secret::Secret;
-use domain::sensitive::{AllowList, Hit, Reason};
-use test_support::{Reply, TestServer};
+use domain::sensitive_files::{AllowList, GuardReason, SensitiveFile};
+use test_support::{StubReply, TestServer};
 use vendors::http::Proxies;
 
 /// A host with one repository, and a run's git that has cloned it.
-pub(crate) struct World {
+pub(crate) struct GitFixture {
     pub dir: TempDir,
     pub git: Git,
     pub base: String,
@@ -42,7 +42,7 @@ pub(crate) fn shell(dir: &Path, script: &str) -> String {
 }
 
 /// Makes `<dir>/<name>` a bare repository with a first commit of what `script` leaves.
-pub(crate) fn bare(dir: &Path, name: &str, script: &str) {
+pub(crate) fn create_bare_repository(dir: &Path, name: &str, script: &str) {
     shell(
         dir,
         &format!(
@@ -52,27 +52,27 @@ pub(crate) fn bare(dir: &Path, name: &str, script: &str) {
     );
 }
 
-pub(crate) fn path_only() -> ChildEnv {
+pub(crate) fn path_env() -> ChildEnv {
     let path = shell(Path::new("/"), "printf %s \"$PATH\"");
     ChildEnv::new([("PATH".into(), path.into())])
 }
 
 /// The same, with a folder that is searched first.
-pub(crate) fn path_from(first: &Path) -> ChildEnv {
+pub(crate) fn path_env_with(first: &Path) -> ChildEnv {
     let path = shell(Path::new("/"), "printf %s \"$PATH\"");
     ChildEnv::new([("PATH".into(), format!("{}:{path}", first.display()).into())])
 }
 
-async fn world(script: &str) -> World {
+async fn world(script: &str) -> GitFixture {
     let dir = tempfile::tempdir().unwrap();
-    bare(dir.path(), "host.git", script);
-    let program = GitProgram::find(&path_only(), &Trust::of_process([])).unwrap();
+    create_bare_repository(dir.path(), "host.git", script);
+    let program = GitProgram::find(&path_env(), &PathTrust::for_current_user([])).unwrap();
     let git = Git {
-        host: None,
+        relay_client: None,
         env: program.environment(),
         program: Some(program),
-        dir: dir.path().join("own"),
-        tree: dir.path().join("tree"),
+        git_dir: dir.path().join("own"),
+        work_tree: dir.path().join("tree"),
         url: dir.path().join("host.git").to_string_lossy().into_owned(),
         transport: Transport::LocalFiles,
     };
@@ -81,12 +81,12 @@ async fn world(script: &str) -> World {
     let base = git.resolve("refs/remotes/origin/main").await.unwrap();
     git.checkout("work", &base).await.unwrap();
     git.copy_for_agent().await.unwrap();
-    World { dir, git, base }
+    GitFixture { dir, git, base }
 }
 
-impl World {
+impl GitFixture {
     fn tree(&self) -> &Path {
-        &self.git.tree
+        &self.git.work_tree
     }
 
     /// A program that leaves a trace when anything runs it.
@@ -105,15 +105,15 @@ impl World {
     }
 
     /// What the guard says of a push.
-    async fn blocked(&self, staged: &import::Import) -> Vec<Hit> {
+    async fn blocked(&self, staged: &staging::StagedTree) -> Vec<SensitiveFile> {
         let none = AllowList::default();
         let found = guard::inspect(&self.git, &self.base, staged, &none, |_| false).await;
         found.unwrap().blocked
     }
 
     /// Everything the run does after the agent had the tree.
-    async fn import_commit_push(&self) -> (import::Import, String) {
-        let import = self.git.import().await.unwrap();
+    async fn import_commit_push(&self) -> (staging::StagedTree, String) {
+        let import = self.git.stage_work_tree().await.unwrap();
         self.git.changes(&self.base, &import.tree).await.unwrap();
         self.git
             .diff(&self.base, &import.tree, 10_000)
@@ -125,7 +125,7 @@ impl World {
             .await
             .unwrap();
         let pushed = self.git.push(None, "work", None, &commit).await.unwrap();
-        assert_eq!(pushed, Pushed::Done);
+        assert_eq!(pushed, PushOutcome::Done);
         (import, commit)
     }
 }
@@ -193,7 +193,7 @@ async fn nothing_planted_in_the_runs_own_directory_executes_or_deceives() {
     let mut read = Vec::new();
     world
         .git
-        .each_content(&changes, |contents| {
+        .for_each_content(&changes, |contents| {
             read = contents.after.unwrap_or_default().to_vec()
         })
         .await
@@ -228,8 +228,8 @@ async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
          rm -r d; ln -s /etc d; mkfifo pipe",
     );
     symlink("/etc/passwd", tree.join("passwd")).unwrap();
-    let import = world.git.import().await.unwrap();
-    let mut blocked: Vec<(&str, Reason)> = import
+    let import = world.git.stage_work_tree().await.unwrap();
+    let mut blocked: Vec<(&str, GuardReason)> = import
         .blocked
         .iter()
         .map(|hit| (hit.path.as_str(), hit.reason))
@@ -238,9 +238,9 @@ async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
     assert_eq!(
         blocked,
         [
-            (".GIT/config", Reason::UnsafePath),
-            ("nested/", Reason::NestedRepository),
-            ("sub/git~1", Reason::UnsafePath),
+            (".GIT/config", GuardReason::UnsafePath),
+            ("nested/", GuardReason::NestedRepository),
+            ("sub/git~1", GuardReason::UnsafePath),
         ]
     );
     let changes = world.git.changes(&world.base, &import.tree).await.unwrap();
@@ -259,7 +259,7 @@ async fn what_cannot_be_taken_gets_a_reason_and_the_rest_is_taken() {
     let hits = world.blocked(&import).await;
     let links: Vec<&str> = hits
         .iter()
-        .filter(|hit| hit.reason == Reason::LinkOutside)
+        .filter(|hit| hit.reason == GuardReason::ExternalSymlink)
         .map(|hit| hit.path.as_str())
         .collect();
     assert_eq!(links, ["d", "passwd"]);
@@ -270,7 +270,7 @@ async fn the_guard_reads_objects_and_sees_earlier_commits_too() {
     let world = world("echo a > a.txt").await;
     let token = format!("ghp_{}", "q7Zk9LmTbX2wVr8NpYc5HdJf3sGtKe41uAoW");
     std::fs::write(world.tree().join("config.ts"), format!("t = '{token}'\n")).unwrap();
-    let first = world.git.import().await.unwrap();
+    let first = world.git.stage_work_tree().await.unwrap();
     world
         .git
         .commit(&first.tree, &world.base, "earlier\n")
@@ -278,11 +278,11 @@ async fn the_guard_reads_objects_and_sees_earlier_commits_too() {
         .unwrap();
     std::fs::write(world.tree().join(".env"), "A=1\n").unwrap();
     std::fs::write(world.tree().join(".env.example"), "A=\n").unwrap();
-    let staged = world.git.import().await.unwrap();
+    let staged = world.git.stage_work_tree().await.unwrap();
     let hits = world.blocked(&staged).await;
     let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
     assert_eq!(paths, [".env", "config.ts"]);
-    let message = domain::sensitive::guard_message(&hits);
+    let message = domain::sensitive_files::guard_message(&hits);
     assert!(!message.contains(&token), "{message}");
 }
 
@@ -293,9 +293,9 @@ async fn what_scripts_made_before_the_agent_is_not_taken() {
         world.tree(),
         "mkdir -p node_modules/x 'odd [dir]'; echo 1 > node_modules/x/i.js; echo 2 > 'odd [dir]/f'; echo '#' > '#hash'",
     );
-    world.git.ignore_present().await.unwrap();
+    world.git.exclude_untracked().await.unwrap();
     std::fs::write(world.tree().join("new.txt"), "agent").unwrap();
-    let import = world.git.import().await.unwrap();
+    let import = world.git.stage_work_tree().await.unwrap();
     let changes = world.git.changes(&world.base, &import.tree).await.unwrap();
     let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
     assert_eq!(paths, ["new.txt"]);
@@ -307,14 +307,14 @@ async fn a_lease_that_does_not_hold_is_a_rejection_and_a_lost_answer_is_found_ag
     std::fs::write(world.tree().join("b.txt"), "b").unwrap();
     let (_, commit) = world.import_commit_push().await;
     let again = world.git.push(None, "work", None, &commit).await.unwrap();
-    assert_eq!(again, Pushed::Done, "the branch is where we wanted it");
+    assert_eq!(again, PushOutcome::Done, "the branch is where we wanted it");
     let other = world.git.commit("HEAD^{tree}", &world.base, "x\n").await;
     let other = match other {
         Ok(other) => other,
         Err(error) => panic!("{error}"),
     };
     let refused = world.git.push(None, "work", None, &other).await.unwrap();
-    assert!(matches!(refused, Pushed::Rejected(_)), "{refused:?}");
+    assert!(matches!(refused, PushOutcome::Rejected(_)), "{refused:?}");
 }
 
 /// The host that gets the token repeats it to git, which repeats what hosts say.
@@ -328,35 +328,35 @@ async fn a_token_is_in_no_argument_no_file_and_no_message() {
         let decoded = BASE64.decode(header.trim_start_matches("Basic ").as_bytes());
         let decoded = String::from_utf8(decoded.unwrap_or_default()).unwrap_or_default();
         let said = format!("no access with {header} or {decoded}");
-        Reply::Say(403, vec![("content-type", "text/plain".into())], said)
+        StubReply::Response(403, vec![("content-type", "text/plain".into())], said)
     })
     .await;
     let git = Git {
-        host: Some(RelayClient::new(&Proxies::default()).unwrap()),
+        relay_client: Some(RelayClient::new(&Proxies::default()).unwrap()),
         url: format!("{}/o/r.git", server.url),
         transport: Transport::Web,
         ..world.git.clone()
     };
     let error = git.remote_head(Some(&token), "main").await.unwrap_err();
     let GitError::Failed {
-        code: 128, said, ..
+        code: 128, stderr, ..
     } = &error
     else {
         panic!("{error}")
     };
     let pair = BASE64.encode(format!("x-access-token:{}", token.expose()).as_bytes());
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(
         asked[0].header("authorization"),
         Some(format!("Basic {pair}").as_str())
     );
     assert!(
-        said.contains("no access with Basic [redacted] or x-access-token:[redacted]"),
-        "{said}"
+        stderr.contains("no access with Basic [redacted] or x-access-token:[redacted]"),
+        "{stderr}"
     );
     assert!(
-        said.contains(&format!("unable to access '{}/", git.url)),
-        "{said}"
+        stderr.contains(&format!("unable to access '{}/", git.url)),
+        "{stderr}"
     );
     for form in [token.expose(), &pair] {
         assert!(!error.to_string().contains(form), "{error}");
@@ -413,7 +413,7 @@ async fn half_an_answer_is_none() {
 async fn what_was_made_since_a_tree_was_taken_can_be_undone() {
     let world = world("mkdir d; echo a > a.txt; echo f > d/f").await;
     shell(world.tree(), "echo b > b.txt; echo more >> a.txt");
-    let taken = world.git.import().await.unwrap();
+    let taken = world.git.stage_work_tree().await.unwrap();
     shell(
         world.tree(),
         "echo c > c.txt; rm -rf b.txt d; ln -s /etc d; echo most > a.txt",
@@ -421,7 +421,7 @@ async fn what_was_made_since_a_tree_was_taken_can_be_undone() {
     world.git.restore(&taken.tree).await.unwrap();
     let found = shell(world.tree(), "ls; cat a.txt b.txt d/f");
     assert_eq!(found, "a.txt\nb.txt\nd\na\nmore\nb\nf");
-    assert_eq!(world.git.import().await.unwrap(), taken);
+    assert_eq!(world.git.stage_work_tree().await.unwrap(), taken);
 }
 
 #[tokio::test]
@@ -441,14 +441,14 @@ async fn a_large_file_is_read_in_windows_and_nothing_of_it_is_missed() {
     }
     let harmless = "all is well\n".repeat((26 << 20) / 12);
     std::fs::write(world.tree().join("harmless.log"), &harmless).unwrap();
-    let staged = world.git.import().await.unwrap();
+    let staged = world.git.stage_work_tree().await.unwrap();
     let hits = world.blocked(&staged).await;
     let paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
     assert_eq!(paths, ["first.log", "last.log"]);
     // What was large before does not hold up a change that makes it small.
     let base = world.git.commit(&staged.tree, &world.base, "x\n").await;
     std::fs::write(world.tree().join("harmless.log"), "small\n").unwrap();
-    let smaller = world.git.import().await.unwrap();
+    let smaller = world.git.stage_work_tree().await.unwrap();
     let none = AllowList::default();
     let found = guard::inspect(&world.git, &base.unwrap(), &smaller, &none, |_| false).await;
     assert_eq!(found.unwrap().blocked, []);

@@ -58,13 +58,13 @@ impl Identity {
 
 /// A file that programs load, as it was when it was found; or that it was not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedFile {
     path: PathBuf,
     identity: Option<Identity>,
 }
 
-impl Loaded {
-    pub fn of(path: impl Into<PathBuf>) -> Self {
+impl LoadedFile {
+    pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let identity = Identity::of(&path).ok();
         Self { path, identity }
@@ -75,10 +75,10 @@ impl Loaded {
     }
 
     /// Whether it is still what was found.
-    pub fn check(&self) -> Result<(), ProgramError> {
-        match Self::of(&self.path) == *self {
+    pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
+        match Self::from_path(&self.path) == *self {
             true => Ok(()),
-            false => Err(ProgramError::Loaded(self.path.clone())),
+            false => Err(ProgramError::LoadedFileChanged(self.path.clone())),
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum ProgramError {
     #[error("{0} was changed while the run was at work, and is not started")]
     Changed(PathBuf),
     #[error("{0} was changed while the run was at work, and git loads it: git is not started")]
-    Loaded(PathBuf),
+    LoadedFileChanged(PathBuf),
 }
 
 impl Program {
@@ -151,12 +151,12 @@ impl Program {
     }
 
     /// Whether it is still what was found.
-    pub fn check(&self) -> Result<(), ProgramError> {
+    pub fn verify_unchanged(&self) -> Result<(), ProgramError> {
         if Identity::of(&self.path).ok().as_ref() != Some(&self.identity) {
             return Err(ProgramError::Changed(self.path.clone()));
         }
         match &self.interpreter {
-            Some(interpreter) => interpreter.program.check(),
+            Some(interpreter) => interpreter.program.verify_unchanged(),
             None => Ok(()),
         }
     }
@@ -174,10 +174,10 @@ impl Program {
     }
 
     /// Every file that is executed when it is started.
-    pub fn files(&self) -> Vec<&Path> {
+    pub fn executed_files(&self) -> Vec<&Path> {
         let mut files = vec![self.path.as_path()];
         if let Some(interpreter) = &self.interpreter {
-            files.extend(interpreter.program.files());
+            files.extend(interpreter.program.executed_files());
         }
         files
     }
@@ -194,7 +194,7 @@ pub fn candidates(name: &OsStr, search_path: &OsStr) -> impl Iterator<Item = Pat
 }
 
 /// The system's program of this name; the bare name where the system has none.
-pub fn of_system(name: &str) -> OsString {
+pub fn system_program(name: &str) -> OsString {
     let folders = std::env::join_paths(SYSTEM_FOLDERS).unwrap_or_default();
     let found = candidates(name.as_ref(), &folders).next();
     found.map_or_else(|| name.into(), OsString::from)
@@ -289,7 +289,7 @@ mod tests {
         let agent = found("agent", &search_path);
         assert_eq!(agent.path(), dir.path().join("two/agent"));
         stage_more(dir.path(), "one/agent");
-        assert_eq!(agent.check(), Ok(()));
+        assert_eq!(agent.verify_unchanged(), Ok(()));
         let (program, args) = agent.command();
         assert_eq!(program, dir.path().join("two/agent"));
         assert!(args.is_empty());
@@ -332,10 +332,10 @@ mod tests {
                 stage(&[("real", script), ("two/node", "NODE"), ("one/x", "")]);
             symlink(dir.path().join("real"), dir.path().join("one/agent")).unwrap();
             let agent = found("agent", &search_path);
-            assert_eq!(agent.check(), Ok(()), "{what}");
+            assert_eq!(agent.verify_unchanged(), Ok(()), "{what}");
             deed(dir.path());
             assert!(
-                matches!(agent.check(), Err(ProgramError::Changed(_))),
+                matches!(agent.verify_unchanged(), Err(ProgramError::Changed(_))),
                 "{what}"
             );
         }

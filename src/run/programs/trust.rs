@@ -12,7 +12,7 @@ const MAX_LINKS: u32 = 40;
 
 /// The user that foreign code works as, and where it works.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct PathTrust {
     uid: u32,
     groups: Vec<u32>,
     /// Nothing below these is relied on, whoever owns it.
@@ -24,12 +24,12 @@ pub struct Trust {
 /// Why a file is not relied on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {why}")]
-pub struct Distrust {
+pub struct UntrustedPathError {
     path: String,
     why: String,
 }
 
-impl Distrust {
+impl UntrustedPathError {
     fn new(path: &Path, why: impl Into<String>) -> Self {
         Self {
             path: path.display().to_string(),
@@ -38,10 +38,10 @@ impl Distrust {
     }
 }
 
-impl Trust {
+impl PathTrust {
     /// The judge of what the process's own user may change. Nothing below the excluded folders is
     /// ever relied on.
-    pub fn of_process(excluded: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn for_current_user(excluded: impl IntoIterator<Item = PathBuf>) -> Self {
         let groups = getgroups().unwrap_or_default().into_iter();
         let groups = groups.chain([getegid()]).map(|group| group.as_raw());
         Self {
@@ -72,12 +72,12 @@ impl Trust {
     ///
     /// # Errors
     /// The first file or folder that the user could change, and why.
-    pub fn verify(&self, path: &Path) -> Result<PathBuf, Distrust> {
+    pub fn verify(&self, path: &Path) -> Result<PathBuf, UntrustedPathError> {
         let unreadable = |path: &Path, error: std::io::Error| {
-            Distrust::new(path, format!("cannot be read: {error}"))
+            UntrustedPathError::new(path, format!("cannot be read: {error}"))
         };
         if !path.is_absolute() {
-            return Err(Distrust::new(path, "is no absolute path"));
+            return Err(UntrustedPathError::new(path, "is no absolute path"));
         }
         let mut at = PathBuf::from("/");
         let root = at.metadata().map_err(|error| unreadable(&at, error))?;
@@ -101,7 +101,10 @@ impl Trust {
             // Whoever cannot write its folder cannot change where a link leads.
             links += 1;
             if links > MAX_LINKS {
-                return Err(Distrust::new(path, "leads through too many links"));
+                return Err(UntrustedPathError::new(
+                    path,
+                    "leads through too many links",
+                ));
             }
             let target = next.read_link().map_err(|error| unreadable(&next, error))?;
             if target.is_absolute() {
@@ -113,8 +116,8 @@ impl Trust {
     }
 
     /// Judges one file or folder, links excluded.
-    fn judge(&self, path: &Path, found: &Metadata) -> Result<(), Distrust> {
-        let distrust = |why: String| Err(Distrust::new(path, why));
+    fn judge(&self, path: &Path, found: &Metadata) -> Result<(), UntrustedPathError> {
+        let distrust = |why: String| Err(UntrustedPathError::new(path, why));
         if let Some(dir) = self.excluded.iter().find(|dir| path.starts_with(dir)) {
             return distrust(format!("lies in {}, where the agent works", dir.display()));
         }
@@ -166,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn why(trust: &Trust, path: &Path) -> String {
+    fn why(trust: &PathTrust, path: &Path) -> String {
         trust
             .verify(path)
             .map_or_else(|why| why.to_string(), |_| String::new())
@@ -174,10 +177,10 @@ mod tests {
 
     #[test]
     fn programs_of_the_system_are_relied_on() {
-        let trust = Trust::of_process([]);
+        let trust = PathTrust::for_current_user([]);
         let shell = Path::new("/bin/sh");
         assert_eq!(trust.verify(shell), Ok(shell.canonicalize().unwrap()));
-        let below = Trust::of_process([PathBuf::from("/"), PathBuf::from("/nowhere")]);
+        let below = PathTrust::for_current_user([PathBuf::from("/"), PathBuf::from("/nowhere")]);
         assert!(below.verify(shell).is_ok());
     }
 
@@ -186,9 +189,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("git");
         std::fs::write(&file, "").unwrap();
-        let plain = Trust::of_process([]);
+        let plain = PathTrust::for_current_user([]);
         assert_ne!(why(&plain, &file), "");
-        let excluding = Trust::of_process([PathBuf::from("/usr")]);
+        let excluding = PathTrust::for_current_user([PathBuf::from("/usr")]);
         assert!(why(&excluding, Path::new("/usr/bin")).contains("where the agent works"));
         assert!(why(&plain, Path::new("bin/sh")).contains("no absolute path"));
         assert!(why(&plain, Path::new("/nowhere/git")).contains("cannot be read"));
@@ -202,7 +205,7 @@ mod tests {
         // Only root may give files away; the other rows are for everybody.
         chown(&file, Some(owner), Some(group)).ok()?;
         std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
-        let trust = Trust::of(uid, [uid, 50], []);
+        let trust = PathTrust::of(uid, [uid, 50], []);
         let found = file.symlink_metadata().unwrap();
         Some(trust.judge(&file, &found).is_ok())
     }
@@ -245,7 +248,7 @@ mod tests {
         symlink(at("folder/sh"), at("again")).unwrap();
         symlink(at("round"), at("round")).unwrap();
         // A link below a folder that may be written leads wherever its owner wants.
-        let trust = Trust::of_process([dir.path().to_owned()]);
+        let trust = PathTrust::for_current_user([dir.path().to_owned()]);
         for name in ["folder/sh", "again", "folder/../again", "round"] {
             assert_ne!(why(&trust, &at(name)), "", "{name}");
         }

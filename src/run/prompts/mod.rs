@@ -4,7 +4,7 @@
 //! diff is fenced with a word that its author could not know, and rid of what cannot be seen.
 //! A template is filled in one pass, so that no foreign text can hold a placeholder.
 
-use super::run::Run;
+use super::context::RunContext;
 use super::text;
 
 const IMPLEMENT: &str = include_str!("implement.md");
@@ -20,30 +20,30 @@ struct Mark(String);
 
 impl Mark {
     fn new() -> Self {
-        Self(format!("material-{}", super::random_word()))
+        Self(format!("material-{}", super::random_hex()))
     }
 
     fn around(&self, what: &str, foreign: &str) -> String {
-        let shown = text::visible(foreign).replace(&self.0, "");
+        let shown = text::strip_invisible(foreign).replace(&self.0, "");
         format!(
             "<{} of=\"{what}\">\n{}\n</{}>\n",
             self.0,
-            text::cut(shown.trim(), MAX_TICKET),
+            text::truncate(shown.trim(), MAX_TICKET),
             self.0
         )
     }
 }
 
 /// The prompt of an implement pass; `findings` are what the last review wants mended.
-pub fn implement(run: &Run, findings: &str) -> String {
+pub fn implement(run: &RunContext, findings: &str) -> String {
     let mark = Mark::new();
     let mut extra = surroundings(run, &mark);
-    if !run.found.plan.is_empty() {
+    if !run.state.plan.is_empty() {
         extra.push_str(
             "A plan was made before. Follow what holds up against the code; where you leave it, say so \
              in your summary.\n",
         );
-        extra.push_str(&mark.around("plan", &run.found.plan));
+        extra.push_str(&mark.around("plan", &run.state.plan));
     }
     for (what, given) in [
         ("request of an operator", run.config.instruction.as_deref()),
@@ -84,12 +84,12 @@ pub fn implement(run: &Run, findings: &str) -> String {
 }
 
 /// Whether somebody says what is to be done beside the ticket.
-fn is_asked(run: &Run) -> bool {
+fn is_asked(run: &RunContext) -> bool {
     run.config.instruction.is_some() || run.config.findings.is_some()
 }
 
 /// The prompt of a planning pass.
-pub fn plan(run: &Run) -> String {
+pub fn plan(run: &RunContext) -> String {
     let mark = Mark::new();
     fill(
         PLAN,
@@ -105,10 +105,10 @@ pub fn plan(run: &Run) -> String {
 }
 
 /// The prompt of a review pass over a difference.
-pub fn review(run: &Run, diff: &str) -> String {
+pub fn review(run: &RunContext, diff: &str) -> String {
     let mark = Mark::new();
     // A difference may be longer than a ticket; it was cut where it was read.
-    let shown = text::visible(diff).replace(&mark.0, "");
+    let shown = text::strip_invisible(diff).replace(&mark.0, "");
     let diff = format!("<{0} of=\"difference\">\n{shown}\n</{0}>", mark.0);
     let mut extra = String::new();
     for (what, given) in [
@@ -136,8 +136,8 @@ pub fn review(run: &Run, diff: &str) -> String {
 }
 
 /// What stands above every prompt: our rules, and the team's.
-pub fn system(run: &Run) -> String {
-    let config = &run.found.repo_config;
+pub fn system(run: &RunContext) -> String {
+    let config = &run.state.repo_config;
     let mut guidance = String::new();
     for (name, text) in &config.team_guidance {
         let text = named(text, &names(run));
@@ -153,7 +153,7 @@ pub fn system(run: &Run) -> String {
 
 /// What guidance may name by `${…}`. Only names that our own rules make stand here, above all
 /// fences: what people wrote into a ticket never does.
-fn names(run: &Run) -> [(&'static str, String); 6] {
+fn names(run: &RunContext) -> [(&'static str, String); 6] {
     let pull = run.config.pr_number.map(|number| number.to_string());
     [
         ("issue_identifier", run.config.issue_key.to_string()),
@@ -172,7 +172,7 @@ fn named(guidance: &str, names: &[(&str, String)]) -> String {
     names.iter().fold(guidance.to_owned(), put)
 }
 
-fn ticket(run: &Run, mark: &Mark) -> String {
+fn ticket(run: &RunContext, mark: &Mark) -> String {
     let config = &run.config;
     mark.around(
         "ticket",
@@ -183,7 +183,7 @@ fn ticket(run: &Run, mark: &Mark) -> String {
     )
 }
 
-fn surroundings(run: &Run, mark: &Mark) -> String {
+fn surroundings(run: &RunContext, mark: &Mark) -> String {
     let related = &run.config.related;
     let mut text = String::new();
     if let Some(parent) = &related.parent {

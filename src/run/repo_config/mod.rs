@@ -4,14 +4,14 @@
 //! All are read from the base branch, never from the branch that is being changed: an agent must
 //! not write its own rules. (spec: *Run failure messages*)
 
-mod check;
 mod settings;
+mod validation;
 
 use serde::Deserialize;
 
-use check::{Kind, Known};
-pub use domain::reviewers::{NamedCheck, Reviewers};
-pub use settings::{FILE as SETTINGS_FILE, Settings};
+pub use domain::external_reviewers::{ExternalReviewConfig, ReviewCheck};
+pub use settings::{FILE as SETTINGS_FILE, RepoSettings};
+use validation::{KnownSetting, SettingKind};
 
 use super::git::{Git, GitError};
 use super::text;
@@ -32,9 +32,9 @@ pub struct RepoConfig {
     pub model: Option<String>,
     /// The model that reviews, when it is another.
     pub gap_analysis_model: Option<String>,
-    pub settings: Settings,
+    pub settings: RepoSettings,
     /// Names that were set and have no effect, as sentences.
-    pub unknown: Vec<String>,
+    pub unknown_settings: Vec<String>,
     /// What stands below the front matter, with the file's name.
     pub team_guidance: Vec<(String, String)>,
     /// `CLAUDE.md` or `AGENTS.md`, with its name.
@@ -42,7 +42,7 @@ pub struct RepoConfig {
 }
 
 /// The file that says how runs of this phase are made.
-pub fn settings_file(phase: RunPhase) -> &'static str {
+pub fn guidance_file(phase: RunPhase) -> &'static str {
     match phase {
         RunPhase::Planning => "PLANNING.md",
         RunPhase::Implementation | RunPhase::GapAnalysis => "WORKFLOW.md",
@@ -59,12 +59,12 @@ pub enum RepoConfigError {
 }
 
 /// What can be set in front matter.
-const FRONT_MATTER: &[Known] = &[
-    ("setup", Kind::Text),
-    ("verify", Kind::Text),
-    ("teardown", Kind::Text),
-    ("model", Kind::Text),
-    ("gap_analysis_model", Kind::Text),
+const FRONT_MATTER: &[KnownSetting] = &[
+    ("setup", SettingKind::Text),
+    ("verify", SettingKind::Text),
+    ("teardown", SettingKind::Text),
+    ("model", SettingKind::Text),
+    ("gap_analysis_model", SettingKind::Text),
 ];
 
 #[derive(Deserialize, Default)]
@@ -85,22 +85,23 @@ impl RepoConfig {
     /// Reads the settings of a phase as they stand in a commit. A plan knows how the team works as
     /// well, but takes its settings from its own file only.
     pub async fn read(git: &Git, commit: &str, phase: RunPhase) -> Result<Self, RepoConfigError> {
-        let mut config = Self::read_one(git, commit, settings_file(phase)).await?;
+        let mut config = Self::read_one(git, commit, guidance_file(phase)).await?;
         if phase == RunPhase::Planning {
-            let work = Self::read_one(git, commit, settings_file(RunPhase::Implementation)).await?;
+            let work = Self::read_one(git, commit, guidance_file(RunPhase::Implementation)).await?;
             config.team_guidance.extend(work.team_guidance);
         }
-        if let Some(text) = git.file(commit, settings::FILE).await? {
+        if let Some(text) = git.read_file(commit, settings::FILE).await? {
             let unreadable = |cause| RepoConfigError::Unreadable(settings::FILE, cause);
-            config.settings = Settings::parse(&text).map_err(unreadable)?;
-            let unknown = check::unknown(settings::FILE, &text, settings::KNOWN);
-            config.unknown.extend(unknown);
+            config.settings = RepoSettings::parse(&text).map_err(unreadable)?;
+            let unknown =
+                validation::unknown_settings(settings::FILE, &text, settings::KNOWN_SETTINGS);
+            config.unknown_settings.extend(unknown);
         }
         for name in ["CLAUDE.md", "AGENTS.md"] {
-            if let Some(guidance) = git.file(commit, name).await? {
+            if let Some(guidance) = git.read_file(commit, name).await? {
                 config
                     .agent_guidance
-                    .push((name.to_owned(), text::cut(&guidance, MAX_GUIDANCE)));
+                    .push((name.to_owned(), text::truncate(&guidance, MAX_GUIDANCE)));
             }
         }
         // One is often a link to, or a copy of, the other.
@@ -115,7 +116,7 @@ impl RepoConfig {
         commit: &str,
         name: &'static str,
     ) -> Result<Self, RepoConfigError> {
-        match git.file(commit, name).await? {
+        match git.read_file(commit, name).await? {
             Some(text) => Self::parse(name, &text),
             None => Ok(Self::default()),
         }
@@ -129,11 +130,11 @@ impl RepoConfig {
         let front: FrontMatter = match yaml.trim() {
             "" => FrontMatter::default(),
             _ => serde_saphyr::from_str(&yaml).map_err(|error| {
-                let cause = check::wrong_value(&yaml, FRONT_MATTER);
+                let cause = validation::invalid_value(&yaml, FRONT_MATTER);
                 unreadable(cause.unwrap_or_else(|| error.to_string()))
             })?,
         };
-        let body = text::cut(body.trim(), MAX_GUIDANCE);
+        let body = text::truncate(body.trim(), MAX_GUIDANCE);
         let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         let word = |text: Option<String>| given(text).map(|text| text.trim().to_owned());
         Ok(Self {
@@ -142,8 +143,8 @@ impl RepoConfig {
             teardown: given(front.teardown),
             model: word(front.model),
             gap_analysis_model: word(front.gap_analysis_model),
-            settings: Settings::default(),
-            unknown: check::unknown(name, &yaml, FRONT_MATTER),
+            settings: RepoSettings::default(),
+            unknown_settings: validation::unknown_settings(name, &yaml, FRONT_MATTER),
             team_guidance: (!body.is_empty())
                 .then(|| (name.to_owned(), body))
                 .into_iter()
@@ -154,9 +155,9 @@ impl RepoConfig {
 }
 
 /// For the fuzzer: every file that a repository may say something in.
-pub fn read_repository_files(text: &str) {
+pub fn fuzz_repo_config(text: &str) {
     let _ = RepoConfig::parse("WORKFLOW.md", text);
-    let _ = Settings::parse(text);
+    let _ = RepoSettings::parse(text);
 }
 
 /// Splits front matter from the body. Only a first line of three dashes opens it.
@@ -194,10 +195,10 @@ mod tests {
         assert_eq!(config.model.as_deref(), Some("some-model"));
         let guidance = ("WORKFLOW.md".to_owned(), "Use tabs.".to_owned());
         assert_eq!(config.team_guidance, [guidance]);
-        assert_eq!(config.unknown, ["WORKFLOW.md: other is not known"]);
+        assert_eq!(config.unknown_settings, ["WORKFLOW.md: other is not known"]);
         let typo = RepoConfig::parse("WORKFLOW.md", "---\nmodle: big\n---\n").unwrap();
         let told = "WORKFLOW.md: modle is not known; did you mean model?";
-        assert_eq!(typo.unknown, [told]);
+        assert_eq!(typo.unknown_settings, [told]);
     }
 
     #[test]

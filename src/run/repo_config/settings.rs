@@ -2,41 +2,44 @@
 
 use serde::Deserialize;
 
-use super::check::{self, Kind, Known};
-use domain::reviewers::{ReviewInputs, Reviewers};
-use domain::sensitive::AllowList;
+use super::validation::{self, KnownSetting, SettingKind};
+use domain::external_reviewers::{ExternalReviewConfig, ReviewInputs};
+use domain::sensitive_files::AllowList;
 
 /// Where it stands, from the repository's root.
 pub const FILE: &str = ".agent-implement/config.yml";
 
 /// What can be set in it.
-pub const KNOWN: &[Known] = &[
-    ("agent", Kind::Text),
-    ("packageManager", Kind::Text),
+pub const KNOWN_SETTINGS: &[KnownSetting] = &[
+    ("agent", SettingKind::Text),
+    ("packageManager", SettingKind::Text),
     (
         "models",
-        Kind::Table(&[
-            ("implement", Kind::Text),
-            ("review", Kind::Text),
-            ("plan", Kind::Text),
+        SettingKind::Table(&[
+            ("implement", SettingKind::Text),
+            ("review", SettingKind::Text),
+            ("plan", SettingKind::Text),
         ]),
     ),
-    ("guard", Kind::Table(&[("allow", Kind::TextList)])),
-    ("reviewProviders", Kind::TextList),
-    ("reviewCheckNames", Kind::TextList),
-    ("reviewWaitPollMs", Kind::Whole),
-    ("reviewWaitTimeoutMs", Kind::Whole),
+    (
+        "guard",
+        SettingKind::Table(&[("allow", SettingKind::TextList)]),
+    ),
+    ("reviewProviders", SettingKind::TextList),
+    ("reviewCheckNames", SettingKind::TextList),
+    ("reviewWaitPollMs", SettingKind::Integer),
+    ("reviewWaitTimeoutMs", SettingKind::Integer),
 ];
 
 /// A repository's settings; every one has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Settings {
+pub struct RepoSettings {
     /// The name of the agent that is to work here.
     pub agent: Option<String>,
     /// The package manager to install with; none means the one that the lock file names.
     pub package_manager: Option<String>,
-    pub models: Models,
-    pub reviewers: Reviewers,
+    pub models: ModelSettings,
+    pub reviewers: ExternalReviewConfig,
     /// Files that the guard lets pass.
     pub guard: GuardSettings,
 }
@@ -51,7 +54,7 @@ pub struct GuardSettings {
 /// The model of each kind of pass, where it is not the one of the file of guidance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct Models {
+pub struct ModelSettings {
     pub implement: Option<String>,
     pub review: Option<String>,
     pub plan: Option<String>,
@@ -63,19 +66,19 @@ struct File {
     agent: Option<String>,
     guard: GuardSettings,
     package_manager: Option<String>,
-    models: Models,
+    models: ModelSettings,
     #[serde(flatten)]
     review: ReviewInputs,
 }
 
-impl Settings {
+impl RepoSettings {
     /// Reads the file's text. What is not known in it has no effect: a newer version may know it.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: Option<File> = serde_saphyr::from_str(text).map_err(|error| {
-            check::wrong_value(text, KNOWN).unwrap_or_else(|| error.to_string())
+            validation::invalid_value(text, KNOWN_SETTINGS).unwrap_or_else(|| error.to_string())
         })?;
         let file = file.unwrap_or_default();
         AllowList::compile(&file.guard.allow).map_err(|error| error.to_string())?;
@@ -84,7 +87,7 @@ impl Settings {
             guard: file.guard,
             package_manager: file.package_manager,
             models: file.models,
-            reviewers: Reviewers::default().with(&file.review),
+            reviewers: ExternalReviewConfig::default().with_overrides(&file.review),
         })
     }
 }
@@ -94,19 +97,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use domain::reviewers::NamedCheck;
+    use domain::external_reviewers::ReviewCheck;
 
     #[test]
     fn the_template_says_what_can_be_set() {
         let template = include_str!("../../../templates/config.yml");
-        assert_eq!(Settings::parse(template), Ok(Settings::default()));
+        assert_eq!(RepoSettings::parse(template), Ok(RepoSettings::default()));
         let keys = template
             .lines()
             .filter_map(|line| line.strip_prefix("# "))
             .filter(|line| line.starts_with(char::is_alphabetic) && line.contains(": ["))
             .filter(|line| line.ends_with(']'));
         let set: Vec<&str> = keys.collect();
-        let settings = Settings::parse(&set.join("\n")).unwrap();
+        let settings = RepoSettings::parse(&set.join("\n")).unwrap();
         // Every key of it, whatever its form.
         let keys = template
             .lines()
@@ -114,7 +117,10 @@ mod tests {
             .filter(|(key, _)| key.chars().all(char::is_alphanumeric))
             .filter(|(key, _)| !key.contains(' ') && *key != "implement");
         for (key, _) in keys {
-            assert!(KNOWN.iter().any(|(known, _)| *known == key), "{key}");
+            assert!(
+                KNOWN_SETTINGS.iter().any(|(known, _)| *known == key),
+                "{key}"
+            );
         }
         assert!(settings.reviewers.claude_code_review, "{set:?}");
         assert_eq!(settings.reviewers.checks.len(), 2, "{set:?}");
@@ -124,14 +130,14 @@ mod tests {
     fn every_setting_has_a_default() {
         for nothing in ["", "\n# later\n", "{}", "somethingNew: 1"] {
             assert_eq!(
-                Settings::parse(nothing),
-                Ok(Settings::default()),
+                RepoSettings::parse(nothing),
+                Ok(RepoSettings::default()),
                 "{nothing:?}"
             );
         }
-        let waits = Reviewers::default();
+        let waits = ExternalReviewConfig::default();
         assert_eq!(
-            (waits.poll.as_millis(), waits.timeout.as_millis()),
+            (waits.poll_interval.as_millis(), waits.timeout.as_millis()),
             (5_000, 300_000)
         );
         assert!(waits.is_empty());
@@ -142,15 +148,15 @@ mod tests {
         let text = "agent: codex\nguard: {allow: ['docs/**']}\npackageManager: pnpm\nmodels: {implement: big, review: small}\n\
                     reviewProviders: [github-claude-code-review, somebody]\nreviewCheckNames: [lint]\n\
                     reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 9000\n";
-        let settings = Settings::parse(text).unwrap();
+        let settings = RepoSettings::parse(text).unwrap();
         assert_eq!(settings.agent.as_deref(), Some("codex"));
         assert_eq!(settings.guard.allow, ["docs/**"]);
         assert_eq!(settings.package_manager.as_deref(), Some("pnpm"));
         assert_eq!(settings.models.implement.as_deref(), Some("big"));
-        let reviewers = Reviewers {
+        let reviewers = ExternalReviewConfig {
             claude_code_review: true,
-            checks: vec![NamedCheck::parse("lint")],
-            poll: Duration::from_millis(200),
+            checks: vec![ReviewCheck::parse("lint")],
+            poll_interval: Duration::from_millis(200),
             timeout: Duration::from_secs(9),
         };
         assert_eq!(settings.reviewers, reviewers);
@@ -158,7 +164,7 @@ mod tests {
             review_providers: Some(vec!["somebody".into()]),
             ..ReviewInputs::default()
         };
-        let without = reviewers.with(&inputs);
+        let without = reviewers.with_overrides(&inputs);
         assert!(!without.claude_code_review);
         assert_eq!(without.checks, reviewers.checks);
     }
@@ -172,9 +178,9 @@ mod tests {
             "agent: [claude]",
             "guard: {allow: ['a[']}",
         ] {
-            assert!(Settings::parse(broken).is_err(), "{broken}");
+            assert!(RepoSettings::parse(broken).is_err(), "{broken}");
         }
-        let soon = Settings::parse("reviewWaitPollMs: soon").unwrap_err();
+        let soon = RepoSettings::parse("reviewWaitPollMs: soon").unwrap_err();
         assert_eq!(
             soon,
             "reviewWaitPollMs must be a whole number, not \"soon\""
@@ -186,8 +192,11 @@ mod tests {
         let text = "agent: a\npackageManager: b\nmodels: {implement: c, review: d, plan: e}\n\
                     guard: {allow: []}\nreviewProviders: []\nreviewCheckNames: []\n\
                     reviewWaitPollMs: 1\nreviewWaitTimeoutMs: 2\n";
-        assert_eq!(check::unknown(FILE, text, KNOWN), [""; 0]);
+        assert_eq!(
+            validation::unknown_settings(FILE, text, KNOWN_SETTINGS),
+            [""; 0]
+        );
         let known = text.lines().filter_map(|line| line.split_once(':'));
-        assert_eq!(known.count(), KNOWN.len());
+        assert_eq!(known.count(), KNOWN_SETTINGS.len());
     }
 }

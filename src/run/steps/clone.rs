@@ -8,67 +8,67 @@
 
 use serde_json::json;
 
-use crate::agent::Cli;
-use crate::callback::RepoAccess;
+use crate::agent::AgentCli;
+use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
 use crate::git::GitError;
-use crate::patience::{PATIENCE, persist};
+use crate::orchestrator_client::RepoAccess;
 use crate::pull_request;
-use crate::repo_config::{RepoConfig, RepoConfigError, settings_file};
-use crate::run::{Failure, PullRef, Run, StepOutcome};
-use domain::mapping::Provider;
+use crate::repo_config::{RepoConfig, RepoConfigError, guidance_file};
+use crate::retry::{RETRY_TIMEOUT, retry};
+use domain::mapping::ModelProvider;
 use domain::report::{FailureCode, RunPhase};
 use domain::secret::Secret;
-use vendors::scm::PullState;
+use vendors::scm::PullRequestState;
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     if !is_plain(&run.config.branch) {
         let reason = format!("the branch name {:?} is not usable", run.config.branch);
-        return Err(Failure::new(FailureCode::CloneFailed, reason));
+        return Err(RunFailure::new(FailureCode::CloneFailed, reason));
     }
     run.git.init().await.map_err(failed)?;
-    let access = run.open_access().await?;
+    let access = run.fetch_repo_access().await?;
     if let Some(number) = run.config.pr_number {
         check_pull(run, &access, number).await?;
     }
     fetch(run, access.token.as_ref()).await?;
-    if run.found.already_pushed || continues_own_work(run) {
+    if run.state.already_pushed || continues_own_work(run) {
         match open_pull(run, &access).await? {
-            Some(pull) if run.found.already_pushed => {
+            Some(pull) if run.state.already_pushed => {
                 run.console
-                    .say("an earlier attempt of this dispatch had opened the pull request");
-                run.found.pull = Some(pull);
+                    .log("an earlier attempt of this dispatch had opened the pull request");
+                run.state.pull = Some(pull);
             }
             Some(_) => {}
-            None => run.found.unpublished = true,
+            None => run.state.has_unpublished_work = true,
         }
     }
     drop(access);
     read_config(run).await?;
     run.git
-        .checkout(&run.config.branch, &run.found.start)
+        .checkout(&run.config.branch, &run.state.head_commit)
         .await
         .map_err(failed)?;
     run.git.copy_for_agent().await.map_err(failed)?;
     Ok(StepOutcome::Passed(json!({
         "branch": run.config.branch,
-        "base": run.found.base,
-        "start": run.found.start,
-        "continued": run.found.seen.is_some(),
-        "settingsWithoutEffect": run.found.repo_config.unknown,
+        "base": run.state.base_commit,
+        "start": run.state.head_commit,
+        "continued": run.state.remote_head.is_some(),
+        "settingsWithoutEffect": run.state.repo_config.unknown_settings,
     })))
 }
 
 /// Whether an earlier dispatch of the ticket left commits on its branch.
-fn continues_own_work(run: &Run) -> bool {
+fn continues_own_work(run: &RunContext) -> bool {
     let is_tickets = run.config.phase == RunPhase::Implementation && run.config.pr_number.is_none();
-    is_tickets && run.found.start != run.found.fork_point
+    is_tickets && run.state.head_commit != run.state.fork_point
 }
 
 /// Fetches base and branch, and decides where the work begins.
-async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
+async fn fetch(run: &mut RunContext, token: Option<&Secret>) -> Result<(), RunFailure> {
     let (git, branch) = (&run.git, run.config.branch.as_str());
     if branch == run.base_branch {
-        return Err(Failure::new(
+        return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("the branch to work on, {branch}, is the base branch itself"),
         ));
@@ -82,7 +82,7 @@ async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
     if seen.is_none()
         && let Some(number) = run.config.pr_number
     {
-        return Err(Failure::new(
+        return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("the branch {branch} of pull request #{number} is gone"),
         ));
@@ -95,9 +95,9 @@ async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
         .await
         .map_err(failed)?;
     let Some(seen) = seen else {
-        run.found.start.clone_from(&base);
-        run.found.fork_point.clone_from(&base);
-        run.found.base = base;
+        run.state.head_commit.clone_from(&base);
+        run.state.fork_point.clone_from(&base);
+        run.state.base_commit = base;
         return Ok(());
     };
     // The branch may have moved between the two questions; what was fetched counts.
@@ -111,83 +111,92 @@ async fn fetch(run: &mut Run, token: Option<&Secret>) -> Result<(), Failure> {
         fork_point = git.merge_base(&base, &tip).await.map_err(failed)?;
     }
     let fork_point = fork_point.unwrap_or_else(|| base.clone());
-    let messages = git.messages(&fork_point, &tip).await.map_err(failed)?;
+    let messages = git
+        .commit_messages(&fork_point, &tip)
+        .await
+        .map_err(failed)?;
     let ours = messages.contains(pull_request::TRAILER);
     if run.config.pr_number.is_none() && tip != fork_point && !ours {
-        return Err(Failure::new(
+        return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("the branch {branch} exists and holds commits of somebody else"),
         ));
     }
-    run.found.already_pushed = messages
+    run.state.already_pushed = messages
         .lines()
         .any(|line| line.trim() == pull_request::trailer(run));
-    run.found.seen = Some(if tip.is_empty() { seen } else { tip.clone() });
-    run.found.start = tip;
-    run.found.fork_point = fork_point;
-    run.found.base = base;
+    run.state.remote_head = Some(if tip.is_empty() { seen } else { tip.clone() });
+    run.state.head_commit = tip;
+    run.state.fork_point = fork_point;
+    run.state.base_commit = base;
     Ok(())
 }
 
 /// Work on a pull request that is over, or of another branch, would be for nobody: it is not begun.
-async fn check_pull(run: &Run, access: &RepoAccess, number: u64) -> Result<(), Failure> {
-    let host = run.host(access)?;
-    let say = |line: &str| run.console.say(line);
-    let read = persist(&say, PATIENCE, async || host.pull(&run.repo, number).await).await;
-    let pull = read.map_err(Failure::other)?;
-    if pull.state != PullState::Open {
-        return Err(Failure::other(format!(
+async fn check_pull(run: &RunContext, access: &RepoAccess, number: u64) -> Result<(), RunFailure> {
+    let host = run.github_client(access)?;
+    let say = |line: &str| run.console.log(line);
+    let read = retry(&say, RETRY_TIMEOUT, async || {
+        host.pull(&run.repo, number).await
+    })
+    .await;
+    let pull = read.map_err(RunFailure::other)?;
+    if pull.state != PullRequestState::Open {
+        return Err(RunFailure::other(format!(
             "pull request #{number} is not open any more"
         )));
     }
     if pull.head_branch != run.config.branch {
         let branch = &run.config.branch;
-        return Err(Failure::other(format!(
+        return Err(RunFailure::other(format!(
             "pull request #{number} is not of the branch {branch}"
         )));
     }
     Ok(())
 }
 
-async fn open_pull(run: &Run, access: &RepoAccess) -> Result<Option<PullRef>, Failure> {
+async fn open_pull(
+    run: &RunContext,
+    access: &RepoAccess,
+) -> Result<Option<OpenedPullRequest>, RunFailure> {
     let pull = run
-        .host(access)?
-        .open_pull(&run.repo, &run.config.branch)
+        .github_client(access)?
+        .find_open_pull(&run.repo, &run.config.branch)
         .await
-        .map_err(Failure::other)?;
-    Ok(pull.map(|pull| PullRef {
+        .map_err(RunFailure::other)?;
+    Ok(pull.map(|pull| OpenedPullRequest {
         number: pull.number,
         url: pull.url,
     }))
 }
 
-async fn read_config(run: &mut Run) -> Result<(), Failure> {
-    let config = RepoConfig::read(&run.git, &run.found.base, run.config.phase)
+async fn read_config(run: &mut RunContext) -> Result<(), RunFailure> {
+    let config = RepoConfig::read(&run.git, &run.state.base_commit, run.config.phase)
         .await
         .map_err(|error| match error {
             RepoConfigError::Git(error) => failed(error),
-            RepoConfigError::Unreadable(..) => Failure::new(FailureCode::SetupFailed, error),
+            RepoConfigError::Unreadable(..) => RunFailure::new(FailureCode::SetupFailed, error),
         })?;
-    let unfit = |cause: String| Failure::new(FailureCode::SetupFailed, cause);
+    let unfit = |cause: String| RunFailure::new(FailureCode::SetupFailed, cause);
     if let Some(name) = &config.settings.agent {
-        run.agent.cli = Cli::named(name)
+        run.agent.cli = AgentCli::from_name(name)
             .map_err(|cause| unfit(format!(".agent-implement/config.yml: {cause}")))?;
     }
-    run.agent.check().map_err(unfit)?;
-    run.agent.pin();
-    if matches!(run.config.provider, Provider::Cloud { .. }) && config.model.is_none() {
-        return Err(Failure::new(
+    run.agent.validate().map_err(unfit)?;
+    run.agent.pin_program();
+    if matches!(run.config.provider, ModelProvider::Cloud { .. }) && config.model.is_none() {
+        return Err(RunFailure::new(
             FailureCode::SetupFailed,
             format!(
                 "{} names no model: the provider cloud has no default; set model: in its front matter",
-                settings_file(run.config.phase)
+                guidance_file(run.config.phase)
             ),
         ));
     }
-    for sentence in &config.unknown {
-        run.console.say(&format!("{sentence} (it has no effect)"));
+    for sentence in &config.unknown_settings {
+        run.console.log(&format!("{sentence} (it has no effect)"));
     }
-    run.found.repo_config = config;
+    run.state.repo_config = config;
     Ok(())
 }
 
@@ -200,10 +209,12 @@ fn is_plain(branch: &str) -> bool {
 }
 
 /// The spec's words for whatever went wrong here.
-fn failed(error: GitError) -> Failure {
+fn failed(error: GitError) -> RunFailure {
     let reason = match &error {
-        GitError::Failed { code, said, .. } => format!("git clone failed (exit {code}): {said}"),
+        GitError::Failed {
+            code, stderr: said, ..
+        } => format!("git clone failed (exit {code}): {said}"),
         other => format!("git clone failed: {other}"),
     };
-    Failure::new(FailureCode::CloneFailed, reason)
+    RunFailure::new(FailureCode::CloneFailed, reason)
 }

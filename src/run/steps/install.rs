@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::own_script;
-use crate::run::{Failure, Run, StepOutcome};
+use super::run_repo_script;
+use crate::context::{RunContext, RunFailure, StepOutcome};
 use domain::report::FailureCode;
 
 /// How long may installing take?
@@ -47,9 +47,9 @@ enum Family {
     Java,
 }
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
-    let tree = run.folders.tree();
-    let commands = match run.found.repo_config.settings.package_manager.as_deref() {
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
+    let tree = run.folders.work_tree();
+    let commands = match run.state.repo_config.settings.package_manager.as_deref() {
         None => commands(&tree),
         Some(NONE) => {
             return Ok(StepOutcome::Skipped("the settings name no package manager"));
@@ -60,21 +60,21 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
         return Ok(StepOutcome::Skipped("no lock file was found"));
     }
     for command in &commands {
-        run.console.say(&format!("installing: {command}"));
-        own_script(
+        run.console.log(&format!("installing: {command}"));
+        run_repo_script(
             run,
             &format!("install: {command}"),
             command,
-            run.within(TIMEOUT),
+            run.deadline_within(TIMEOUT),
         )
         .await
-        .map_err(|reason| Failure::new(FailureCode::InstallFailed, reason))?;
+        .map_err(|reason| RunFailure::new(FailureCode::InstallFailed, reason))?;
     }
     Ok(StepOutcome::Passed(json!({ "commands": commands })))
 }
 
 /// The command of the manager that the settings name, whatever else the project holds.
-fn chosen(tree: &Path, name: &str) -> Result<&'static str, Failure> {
+fn chosen(tree: &Path, name: &str) -> Result<&'static str, RunFailure> {
     let mut named = MANAGERS.iter().filter(|(known, ..)| *known == name);
     let first = named.clone().next();
     let present = named.find(|(_, file, ..)| tree.join(file).is_file());
@@ -88,7 +88,7 @@ fn chosen(tree: &Path, name: &str) -> Result<&'static str, Failure> {
                 "packageManager is {name}; known are {}, and {NONE}",
                 names.join(", ")
             );
-            Failure::new(FailureCode::InstallFailed, reason)
+            RunFailure::new(FailureCode::InstallFailed, reason)
         })
 }
 

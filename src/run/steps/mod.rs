@@ -2,9 +2,9 @@
 //! went; what it reports and what comes after a failure is the executor's.
 
 mod clone;
+mod custom_step;
 mod feedback_loop;
 mod install;
-mod module;
 mod plan;
 mod post_push_review;
 mod preflight;
@@ -18,17 +18,17 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::agent::{Answer, Pass};
+use super::agent::{AgentAnswer, AgentPass};
+use super::context::{RunContext, RunFailure, StepOutcome};
 use super::executor;
-use super::programs::of_system;
-use super::run::{Failure, Run, StepOutcome};
-use pipeline::{StepDefinition, StepKind, Work};
+use super::programs::system_program;
+use pipeline::{StepDefinition, StepImplementation, StepKind};
 
 pub use plan::FOLDER as PLAN_FOLDER;
-pub use review::Finding;
+pub use review::BlockingFinding;
 
 /// What a spent run still needs to check and push its work.
-const RESERVE: Duration = Duration::from_secs(3 * 60);
+const PUSH_RESERVE: Duration = Duration::from_secs(3 * 60);
 
 /// How long may a run tidy up after itself?
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -39,26 +39,29 @@ fn makes_the_change(kind: StepKind) -> bool {
 }
 
 /// Performs a step.
-pub async fn perform(run: &mut Run, step: &StepDefinition) -> Result<StepOutcome, Failure> {
-    match &step.work {
-        Work::BuiltIn(kind) => built_in(run, *kind, &step.inputs).await,
-        Work::Module(path) => module::perform(run, step, path).await,
+pub async fn execute_step(
+    run: &mut RunContext,
+    step: &StepDefinition,
+) -> Result<StepOutcome, RunFailure> {
+    match &step.implementation {
+        StepImplementation::BuiltIn(kind) => built_in(run, *kind, &step.inputs).await,
+        StepImplementation::Module(path) => custom_step::execute(run, step, path).await,
     }
 }
 
 /// The repository's script for the very end. What it says or breaks changes nothing any more.
-pub async fn tear_down(run: &mut Run) {
-    let Some(script) = run.found.repo_config.teardown.clone() else {
+pub async fn tear_down(run: &mut RunContext) {
+    let Some(script) = run.state.repo_config.teardown.clone() else {
         return;
     };
-    let step = executor::begin(run, "teardown", "teardown");
+    let step = executor::begin_step(run, "teardown", "teardown");
     let deadline = tidying(run.deadline, run.host_deadline, Instant::now());
-    let told = own_script(run, "teardown script", &script, deadline).await;
+    let told = run_repo_script(run, "teardown script", &script, deadline).await;
     match told {
-        Ok(()) => executor::end(run, step, "passed", None),
+        Ok(()) => executor::end_step(run, step, "passed", None),
         Err(reason) => {
-            run.console.say(&reason);
-            executor::end(run, step, "failed", Some(json!({ "reason": reason })));
+            run.console.log(&reason);
+            executor::end_step(run, step, "failed", Some(json!({ "reason": reason })));
         }
     }
 }
@@ -71,44 +74,47 @@ fn tidying(deadline: Instant, host_deadline: Instant, now: Instant) -> Instant {
 }
 
 async fn built_in(
-    run: &mut Run,
+    run: &mut RunContext,
     kind: StepKind,
     inputs: &Map<String, Value>,
-) -> Result<StepOutcome, Failure> {
-    if run.found.already_pushed && makes_the_change(kind) {
+) -> Result<StepOutcome, RunFailure> {
+    if run.state.already_pushed && makes_the_change(kind) {
         return Ok(StepOutcome::Skipped(
             "an earlier attempt of this dispatch had pushed the change",
         ));
     }
     match kind {
-        StepKind::Clone => clone::perform(run).await,
-        StepKind::Install => install::perform(run).await,
-        StepKind::Setup => setup::perform(run).await,
-        StepKind::FeedbackLoop => feedback_loop::perform(run).await,
-        StepKind::Preflight => preflight::perform(run).await,
-        StepKind::Push => push::perform(run).await,
-        StepKind::Verify => verify::perform(run).await,
-        StepKind::PostPushReview => post_push_review::perform(run, inputs).await,
-        StepKind::Plan => plan::perform(run).await,
+        StepKind::Clone => clone::execute(run).await,
+        StepKind::Install => install::execute(run).await,
+        StepKind::Setup => setup::execute(run).await,
+        StepKind::FeedbackLoop => feedback_loop::execute(run).await,
+        StepKind::Preflight => preflight::execute(run).await,
+        StepKind::Push => push::execute(run).await,
+        StepKind::Verify => verify::execute(run).await,
+        StepKind::PostPushReview => post_push_review::execute(run, inputs).await,
+        StepKind::Plan => plan::execute(run).await,
     }
 }
 
 /// Lets the agent make one pass and counts what it used. It is ended while the run still has the time
 /// to check and push what it did.
-async fn ask(run: &mut Run, pass: &Pass) -> Result<Answer, Failure> {
+async fn run_agent_pass(run: &mut RunContext, pass: &AgentPass) -> Result<AgentAnswer, RunFailure> {
     run.agent.model = run.model(pass.role);
-    let latest = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
+    let latest = run
+        .deadline
+        .checked_sub(PUSH_RESERVE)
+        .unwrap_or(run.deadline);
     let deadline = latest.max(Instant::now());
-    let meter = run.progress.meter();
+    let meter = run.progress.usage_meter();
     let answer = run
         .agent
-        .perform_counted(pass, &run.folders, &run.console, deadline, meter)
+        .run_pass_metered(pass, &run.folders, &run.console, deadline, meter)
         .await;
-    answer.map_err(Failure::from)
+    answer.map_err(RunFailure::from)
 }
 
 /// Every word of a command line, for programs that take no shell.
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -117,17 +123,22 @@ fn words(line: &str) -> Vec<String> {
 ///
 /// # Errors
 /// What failed, how, and its last lines.
-async fn own_script(run: &Run, what: &str, script: &str, deadline: Instant) -> Result<(), String> {
+async fn run_repo_script(
+    run: &RunContext,
+    what: &str,
+    script: &str,
+    deadline: Instant,
+) -> Result<(), String> {
     let file = run
         .folders
         .make("scripts")
         .map(|folder| folder.join("script.sh"))
         .and_then(|file| std::fs::write(&file, script).map(|()| file))
         .map_err(|error| format!("{what}: writing it down: {error}"))?;
-    let mut command = vec![of_system("bash").to_string_lossy().into_owned()];
-    command.extend(words("-euo pipefail"));
+    let mut command = vec![system_program("bash").to_string_lossy().into_owned()];
+    command.extend(split_words("-euo pipefail"));
     command.push(file.to_string_lossy().into_owned());
-    let how = match run.script(&command, deadline).await {
+    let how = match run.run_script(&command, deadline).await {
         Ok(exit) if exit.success() => return Ok(()),
         Ok(exit) => exit.to_string(),
         Err(error) => error.to_string(),

@@ -10,49 +10,49 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::ask;
-use crate::agent::{Pass, Role};
-use crate::git::import::AI_OUTPUT;
+use super::run_agent_pass;
+use crate::agent::{AgentPass, AgentRole};
+use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::git::staging::AI_OUTPUT;
 use crate::prompts;
-use crate::run::{Failure, Run, StepOutcome};
-use domain::caps;
+use domain::limits;
 use domain::report::FailureCode;
 
 /// Where the agent puts its comments, from the work tree's root.
 pub const FOLDER: &str = "ai-output/comments";
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
-    run.settle().await?;
-    let root = run.folders.tree();
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
+    run.kill_orphan_processes().await?;
+    let root = run.folders.work_tree();
     make_afresh(&root)
-        .map_err(|error| Failure::other(format!("making the folder {FOLDER}: {error}")))?;
-    let pass = Pass {
-        role: Role::Plan { folder: AI_OUTPUT },
-        max_turns: run.config.max_turns.unwrap_or(caps::DEFAULT_MAX_TURNS),
+        .map_err(|error| RunFailure::other(format!("making the folder {FOLDER}: {error}")))?;
+    let pass = AgentPass {
+        role: AgentRole::Plan { folder: AI_OUTPUT },
+        max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
         system: prompts::system(run),
         prompt: prompts::plan(run),
     };
-    let answer = ask(run, &pass).await?;
-    run.settle().await?;
+    let answer = run_agent_pass(run, &pass).await?;
+    run.kill_orphan_processes().await?;
     let written = written(&root.join(FOLDER))
-        .map_err(|error| Failure::other(format!("reading the plan: {error}")))?;
-    let surplus = written.len().saturating_sub(caps::MAX_RUN_COMMENTS);
+        .map_err(|error| RunFailure::other(format!("reading the plan: {error}")))?;
+    let surplus = written.len().saturating_sub(limits::MAX_RUN_COMMENTS);
     if surplus > 0 {
-        run.console.say(&format!(
+        run.console.log(&format!(
             "{surplus} comment(s) are left out: at most {} are posted",
-            caps::MAX_RUN_COMMENTS
+            limits::MAX_RUN_COMMENTS
         ));
     }
     let said = answer.text.trim();
-    run.found.comments = match (written.is_empty(), said.is_empty()) {
-        (false, _) => written.into_iter().take(caps::MAX_RUN_COMMENTS).collect(),
+    run.state.ticket_comments = match (written.is_empty(), said.is_empty()) {
+        (false, _) => written.into_iter().take(limits::MAX_RUN_COMMENTS).collect(),
         (true, false) => vec![said.to_owned()],
-        (true, true) => return Err(Failure::new(FailureCode::NoChanges, "the plan is empty")),
+        (true, true) => return Err(RunFailure::new(FailureCode::NoChanges, "the plan is empty")),
     };
     Ok(StepOutcome::Passed(json!({
-        "comments": run.found.comments.len(),
+        "comments": run.state.ticket_comments.len(),
         "leftOut": surplus,
-        "usage": run.progress.meter().total(),
+        "usage": run.progress.usage_meter().total(),
     })))
 }
 
@@ -87,7 +87,7 @@ fn written(folder: &Path) -> std::io::Result<Vec<String>> {
     for file in files {
         let mut bytes = Vec::new();
         // One byte more than is kept shows that something is missing.
-        let most = caps::MAX_COMMENT_BYTES as u64 + 1;
+        let most = limits::MAX_COMMENT_BYTES as u64 + 1;
         fs::File::open(&file)?.take(most).read_to_end(&mut bytes)?;
         let comment = String::from_utf8_lossy(&bytes).trim().to_owned();
         if !comment.is_empty() {
@@ -127,6 +127,6 @@ mod tests {
 
         fs::write(folder.join("20-long.md"), "x".repeat(1 << 20)).unwrap();
         let comments = written(&folder).unwrap();
-        assert_eq!(comments[3].len(), caps::MAX_COMMENT_BYTES + 1);
+        assert_eq!(comments[3].len(), limits::MAX_COMMENT_BYTES + 1);
     }
 }

@@ -6,25 +6,25 @@
 //! pull request a draft; one comment on it tells how the review stands. (spec: *What the service
 //! does*, *Limits*)
 
-mod judge;
-mod outside;
+mod evaluation;
+mod external_reviewers;
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use outside::Door;
+use external_reviewers::GitHubSession;
 
-use super::review::{Finding, implement, review};
-use super::{RESERVE, push, verify};
-use crate::patience::{PATIENCE, persist};
-use crate::pull_request::{self, Reviewed};
-use crate::repo_config::Reviewers;
-use crate::run::{Failure, Run, StepOutcome};
+use super::review::{BlockingFinding, implement, review};
+use super::{PUSH_RESERVE, push, verify};
+use crate::context::{RunContext, RunFailure, StepOutcome};
+use crate::pull_request::{self, ReviewStatus};
+use crate::repo_config::ExternalReviewConfig;
+use crate::retry::{RETRY_TIMEOUT, retry};
+use domain::external_reviewers::ReviewInputs;
 use domain::report::FailureCode;
-use domain::reviewers::ReviewInputs;
-use vendors::scm::{GitHub, PullState};
+use vendors::scm::{GitHub, PullRequestState};
 
 /// Less time than this is not enough to mend anything.
 const MENDING: Duration = Duration::from_secs(5 * 60);
@@ -32,17 +32,22 @@ const MENDING: Duration = Duration::from_secs(5 * 60);
 /// So many findings are told one by one.
 const MAX_TOLD: usize = 50;
 
-pub(super) async fn perform(
-    run: &mut Run,
+pub(super) async fn execute(
+    run: &mut RunContext,
     inputs: &Map<String, Value>,
-) -> Result<StepOutcome, Failure> {
-    let inputs = ReviewInputs::read(inputs).map_err(Failure::other)?;
-    let Some(number) = run.found.pull.as_ref().map(|pull| pull.number) else {
+) -> Result<StepOutcome, RunFailure> {
+    let inputs = ReviewInputs::read(inputs).map_err(RunFailure::other)?;
+    let Some(number) = run.state.pull.as_ref().map(|pull| pull.number) else {
         return Ok(StepOutcome::Skipped("there is no open pull request"));
     };
     let mut reviewing = Reviewing {
         number,
-        reviewers: run.found.repo_config.settings.reviewers.with(&inputs),
+        reviewers: run
+            .state
+            .repo_config
+            .settings
+            .reviewers
+            .with_overrides(&inputs),
         passes: 0,
         mended: 0,
     };
@@ -51,18 +56,21 @@ pub(super) async fn perform(
             return Err(failure);
         }
         // The pull request is there; that nobody has approved it is all that there is to tell.
-        let finding = Finding::closed("The review after the push broke off", &failure.reason);
-        run.found.unresolved.push(finding.line());
-        if let Ok(door) = Door::open(run).await {
-            reviewing.tell(run, &door.host, &run.found.start).await;
+        let finding =
+            BlockingFinding::unfixable("The review after the push broke off", &failure.reason);
+        run.state.unresolved.push(finding.summary_line());
+        if let Ok(door) = GitHubSession::open(run).await {
+            reviewing
+                .tell(run, &door.github, &run.state.head_commit)
+                .await;
         }
     }
-    for finding in &run.found.unresolved {
-        run.console.say(&format!("left open: {finding}"));
+    for finding in &run.state.unresolved {
+        run.console.log(&format!("left open: {finding}"));
     }
     Ok(StepOutcome::Passed(json!({
-        "approved": run.found.unresolved.is_empty(),
-        "unresolved": run.found.unresolved,
+        "approved": run.state.unresolved.is_empty(),
+        "unresolved": run.state.unresolved,
         "passes": reviewing.passes,
         "mended": reviewing.mended,
     })))
@@ -71,7 +79,7 @@ pub(super) async fn perform(
 /// The review of one pull request.
 struct Reviewing {
     number: u64,
-    reviewers: Reviewers,
+    reviewers: ExternalReviewConfig,
     passes: u32,
     mended: u32,
 }
@@ -80,11 +88,11 @@ struct Reviewing {
 enum Next {
     /// Nothing more: all is approved, or what is left cannot be mended now.
     Nothing,
-    Mend(Vec<Finding>),
+    Mend(Vec<BlockingFinding>),
 }
 
 impl Reviewing {
-    async fn finish(&mut self, run: &mut Run) -> Result<(), Failure> {
+    async fn finish(&mut self, run: &mut RunContext) -> Result<(), RunFailure> {
         loop {
             self.passes += 1;
             let Next::Mend(findings) = self.pass(run).await? else {
@@ -96,60 +104,78 @@ impl Reviewing {
                 Err(failure) if is_of_its_own(&failure) => return Err(failure),
                 Err(failure) => failure,
             };
-            let stopped = Finding::closed("Mending ended early", &failure.reason);
-            run.found.unresolved.push(stopped.line());
-            let door = Door::open(run).await?;
-            self.tell(run, &door.host, &run.found.start).await;
+            let stopped = BlockingFinding::unfixable("Mending ended early", &failure.reason);
+            run.state.unresolved.push(stopped.summary_line());
+            let door = GitHubSession::open(run).await?;
+            self.tell(run, &door.github, &run.state.head_commit).await;
             return Ok(());
         }
     }
 
     /// Looks at what is on the branch, and tells how it stands.
-    async fn pass(&self, run: &mut Run) -> Result<Next, Failure> {
-        let commit = run.found.start.clone();
+    async fn pass(&self, run: &mut RunContext) -> Result<Next, RunFailure> {
+        let commit = run.state.head_commit.clone();
         let mut findings = self.own_findings(run, &commit).await?;
         note(run, &findings);
-        let mut door = Door::open(run).await?;
-        let say = |line: &str| run.console.say(line);
-        let pull = persist(&say, patience(run), async || {
-            door.host.pull(&run.repo, self.number).await
+        let mut door = GitHubSession::open(run).await?;
+        let say = |line: &str| run.console.log(line);
+        let pull = retry(&say, patience(run), async || {
+            door.github.pull(&run.repo, self.number).await
         });
-        let pull = pull.await.map_err(Failure::other)?;
-        if pull.state != PullState::Open {
-            run.console.say("the pull request is not open any more");
+        let pull = pull.await.map_err(RunFailure::other)?;
+        if pull.state != PullRequestState::Open {
+            run.console.log("the pull request is not open any more");
             return Ok(Next::Nothing);
         }
         if findings.is_empty() && !self.reviewers.is_empty() {
             // Some reviewers do not look at drafts.
-            if let Err(error) = push::flag(run, &door.host, &pull).await {
-                run.console.say(&format!("the draft flag: {error}"));
+            if let Err(error) = push::update_draft_state(run, &door.github, &pull).await {
+                run.console.log(&format!("the draft flag: {error}"));
             }
-            findings = outside::ask(run, &mut door, &self.reviewers, &pull, &commit).await?;
+            findings = external_reviewers::collect_findings(
+                run,
+                &mut door,
+                &self.reviewers,
+                &pull,
+                &commit,
+            )
+            .await?;
         }
-        let mendable = findings.iter().filter(|finding| finding.is_mendable());
-        let mendable: Vec<Finding> = mendable.cloned().collect();
+        let mendable = findings.iter().filter(|finding| finding.is_fixable());
+        let mendable: Vec<BlockingFinding> = mendable.cloned().collect();
         let mut next = Next::Nothing;
-        if let Some(moved) = outside::moved(run, &door, &commit).await {
+        if let Some(moved) = external_reviewers::branch_moved_finding(run, &door, &commit).await {
             findings.push(moved);
         } else if !mendable.is_empty() && self.passes < run.max_iterations() {
-            if time_left(run) > RESERVE + MENDING {
+            if time_left(run) > PUSH_RESERVE + MENDING {
                 next = Next::Mend(mendable);
             } else {
                 let problem = "the run's time is nearly used up";
-                findings.push(Finding::closed("Nothing more was mended", problem));
+                findings.push(BlockingFinding::unfixable(
+                    "Nothing more was mended",
+                    problem,
+                ));
             }
         }
         note(run, &findings);
-        self.tell(run, &door.host, &commit).await;
+        self.tell(run, &door.github, &commit).await;
         Ok(next)
     }
 
     /// What the run's own review says. A tree that it has judged is not paid for again.
-    async fn own_findings(&self, run: &mut Run, commit: &str) -> Result<Vec<Finding>, Failure> {
-        let tree = run.git.tree_of(commit).await.map_err(Failure::other)?;
-        if let Some(known) = &run.found.reviewed {
+    async fn own_findings(
+        &self,
+        run: &mut RunContext,
+        commit: &str,
+    ) -> Result<Vec<BlockingFinding>, RunFailure> {
+        let tree = run
+            .git
+            .resolve_tree(commit)
+            .await
+            .map_err(RunFailure::other)?;
+        if let Some(known) = &run.state.last_review {
             let is_verdict =
-                known.findings.is_empty() || known.findings.iter().any(Finding::is_mendable);
+                known.findings.is_empty() || known.findings.iter().any(BlockingFinding::is_fixable);
             if known.tree == tree && is_verdict {
                 return Ok(known.findings.clone());
             }
@@ -159,76 +185,86 @@ impl Reviewing {
 
     /// Lets the agent mend what was found, and pushes it; false when it changed nothing. No access
     /// to the repository exists while it works.
-    async fn mend(&mut self, run: &mut Run, findings: &[Finding]) -> Result<bool, Failure> {
-        let (branch, commit) = (run.config.branch.clone(), run.found.start.clone());
-        run.settle().await?;
+    async fn mend(
+        &mut self,
+        run: &mut RunContext,
+        findings: &[BlockingFinding],
+    ) -> Result<bool, RunFailure> {
+        let (branch, commit) = (run.config.branch.clone(), run.state.head_commit.clone());
+        run.kill_orphan_processes().await?;
         // What scripts have changed or made since is not the agent's work.
         let restored = run.git.checkout(&branch, &commit).await;
-        restored.map_err(Failure::other)?;
-        run.git.ignore_present().await.map_err(Failure::other)?;
+        restored.map_err(RunFailure::other)?;
+        run.git
+            .exclude_untracked()
+            .await
+            .map_err(RunFailure::other)?;
         // The pull request's summary is of the whole change.
-        let summary = run.found.summary.clone();
+        let summary = run.state.summary.clone();
         let staged = implement(run, &format!("mend.{}", self.passes), findings).await;
-        run.found.summary = summary;
-        let message = pull_request::mending_message(run);
+        run.state.summary = summary;
+        let message = pull_request::fix_commit_message(run);
         let Some(commit) = push::guarded_commit(run, &staged?, &message).await? else {
-            run.console.say("the agent mended nothing more");
+            run.console.log("the agent mended nothing more");
             return Ok(false);
         };
-        let access = run.open_access().await?;
+        let access = run.fetch_repo_access().await?;
         push::move_branch(run, &access, &commit).await?;
         drop(access);
         self.mended += 1;
-        verify::again(run, &format!("verify.{}", self.passes)).await?;
+        verify::rerun(run, &format!("verify.{}", self.passes)).await?;
         Ok(true)
     }
 
     /// Tells on the pull request how its review stands: by its draft flag, and in one comment.
-    async fn tell(&self, run: &Run, host: &GitHub, commit: &str) {
-        let changes = run.git.changes(&run.found.fork_point, commit).await;
-        let reviewed = Reviewed {
+    async fn tell(&self, run: &RunContext, host: &GitHub, commit: &str) {
+        let changes = run.git.changes(&run.state.fork_point, commit).await;
+        let reviewed = ReviewStatus {
             commit,
-            unresolved: &run.found.unresolved,
-            mended: self.mended,
+            unresolved: &run.state.unresolved,
+            fix_count: self.mended,
         };
         let (marker, body) =
-            pull_request::gap_analysis(run, &reviewed, &changes.unwrap_or_default());
-        let say = |line: &str| run.console.say(line);
-        let told = persist(&say, patience(run), async || {
+            pull_request::gap_analysis_comment(run, &reviewed, &changes.unwrap_or_default());
+        let say = |line: &str| run.console.log(line);
+        let told = retry(&say, patience(run), async || {
             let pull = host.pull(&run.repo, self.number).await?;
-            push::flag(run, host, &pull).await?;
+            push::update_draft_state(run, host, &pull).await?;
             host.upsert_comment(&run.repo, self.number, &marker, &body)
                 .await
         });
         if let Err(error) = told.await {
             run.console
-                .say(&format!("the review could not be told: {error}"));
+                .log(&format!("the review could not be told: {error}"));
         }
     }
 }
 
 /// Failures that the spec has words for, whatever else became of the run.
-fn is_of_its_own(failure: &Failure) -> bool {
+fn is_of_its_own(failure: &RunFailure) -> bool {
     matches!(
         failure.code,
         Some(FailureCode::SensitiveFilesBlocked | FailureCode::VerifyFailed)
     )
 }
 
-fn note(run: &mut Run, findings: &[Finding]) {
-    let lines = findings.iter().take(MAX_TOLD).map(Finding::line);
-    run.found.unresolved = lines.collect();
+fn note(run: &mut RunContext, findings: &[BlockingFinding]) {
+    let lines = findings
+        .iter()
+        .take(MAX_TOLD)
+        .map(BlockingFinding::summary_line);
+    run.state.unresolved = lines.collect();
     if findings.len() > MAX_TOLD {
         let more = findings.len() - MAX_TOLD;
-        run.found.unresolved.push(format!("and {more} more"));
+        run.state.unresolved.push(format!("and {more} more"));
     }
 }
 
 /// How long is the host asked again? There must be time to report in the end.
-fn patience(run: &Run) -> Duration {
-    PATIENCE.min(time_left(run) / 2)
+fn patience(run: &RunContext) -> Duration {
+    RETRY_TIMEOUT.min(time_left(run) / 2)
 }
 
-fn time_left(run: &Run) -> Duration {
+fn time_left(run: &RunContext) -> Duration {
     run.deadline.saturating_duration_since(Instant::now())
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::words;
+use super::split_words;
 use crate::child::ChildError;
-use crate::run::{Check, CheckEnd, Failure, Run, StepOutcome};
+use crate::context::{PreflightCheck, PreflightOutcome, RunContext, RunFailure, StepOutcome};
 
 /// How long may one check take, and all of them?
 const ONE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -24,8 +24,8 @@ const NODE_SCRIPTS: [&str; 5] = ["typecheck", "type-check", "check", "lint", "te
 /// What `npm init` puts in the place of a test.
 const NO_TEST: &str = "no test specified";
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
-    let checks = checks(&run.folders.tree());
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
+    let checks = checks(&run.folders.work_tree());
     if checks.is_empty() {
         return Ok(StepOutcome::Skipped(
             "no checks of this repository were found",
@@ -34,22 +34,25 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     let last = run.deadline.checked_sub(RESERVE).unwrap_or(run.deadline);
     let all = last.min(Instant::now() + ALL_TIMEOUT);
     for line in checks {
-        run.console.say(&format!("checking: {line}"));
+        run.console.log(&format!("checking: {line}"));
         let deadline = all.min(Instant::now() + ONE_TIMEOUT);
-        let ended = match run.script(&words(&line), deadline).await {
-            Ok(exit) if exit.success() => CheckEnd::Passed,
-            Ok(_) => CheckEnd::Failed,
-            Err(ChildError::Start { .. }) => CheckEnd::Unavailable,
-            Err(_) => CheckEnd::TimedOut,
+        let ended = match run.run_script(&split_words(&line), deadline).await {
+            Ok(exit) if exit.success() => PreflightOutcome::Passed,
+            Ok(_) => PreflightOutcome::Failed,
+            Err(ChildError::Start { .. }) => PreflightOutcome::Unavailable,
+            Err(_) => PreflightOutcome::TimedOut,
         };
-        run.console.say(&format!("{line}: {ended:?}"));
-        run.found.checks.push(Check { name: line, ended });
+        run.console.log(&format!("{line}: {ended:?}"));
+        run.state.preflight_checks.push(PreflightCheck {
+            name: line,
+            outcome: ended,
+        });
     }
     let outputs: Vec<Value> = run
-        .found
-        .checks
+        .state
+        .preflight_checks
         .iter()
-        .map(|check| json!({ "name": check.name, "ended": format!("{:?}", check.ended) }))
+        .map(|check| json!({ "name": check.name, "ended": format!("{:?}", check.outcome) }))
         .collect();
     Ok(StepOutcome::Passed(json!({ "checks": outputs })))
 }

@@ -7,54 +7,57 @@
 
 use serde_json::json;
 
-use crate::callback::RepoAccess;
-use crate::git::changes::Change;
-use crate::git::import::Import;
-use crate::git::remote::Pushed;
+use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
+use crate::git::changes::TreeChange;
+use crate::git::remote::PushOutcome;
+use crate::git::staging::StagedTree;
 use crate::guard;
+use crate::orchestrator_client::RepoAccess;
 use crate::patch;
-use crate::patience::{PATIENCE, persist};
 use crate::pull_request;
-use crate::run::{Failure, PullRef, Run, StepOutcome};
+use crate::retry::{RETRY_TIMEOUT, retry};
 use domain::job;
 use domain::report::{FailureCode, RunPhase};
-use domain::sensitive::{AllowList, guard_message};
+use domain::sensitive_files::{AllowList, guard_message};
 use domain::session_event::SessionEvent;
-use vendors::http::{ErrorKind, VendorError};
-use vendors::scm::{GitHub, NewPull, Pull};
+use vendors::http::{VendorError, VendorErrorKind};
+use vendors::scm::{GitHub, NewPullRequest, PullRequest};
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
-    if run.found.already_pushed && run.found.pull.is_some() {
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
+    if run.state.already_pushed && run.state.pull.is_some() {
         tell_opened(run);
         return Ok(StepOutcome::Skipped(
             "an earlier attempt of this dispatch had opened the pull request",
         ));
     }
-    run.settle().await?;
-    let commit = if run.found.already_pushed {
-        run.found.start.clone()
+    run.kill_orphan_processes().await?;
+    let commit = if run.state.already_pushed {
+        run.state.head_commit.clone()
     } else {
         commit(run).await?
     };
     let changes = run
         .git
-        .changes(&run.found.fork_point, &commit)
+        .changes(&run.state.fork_point, &commit)
         .await
-        .map_err(Failure::other)?;
-    let access = run.open_access().await?;
+        .map_err(RunFailure::other)?;
+    let access = run.fetch_repo_access().await?;
     move_branch(run, &access, &commit).await?;
     if run.config.shadow {
         let repository = run.git.url.trim_end_matches(".git");
-        run.found.shadow_url = Some(format!("{repository}/tree/{}", run.config.branch));
+        run.state.shadow_url = Some(format!("{repository}/tree/{}", run.config.branch));
         return Ok(StepOutcome::Passed(json!({ "commit": commit })));
     }
-    let host = run.host(&access)?;
-    let say = |line: &str| run.console.say(line);
-    let published = persist(&say, PATIENCE, async || publish(run, &host, &changes).await).await;
+    let host = run.github_client(&access)?;
+    let say = |line: &str| run.console.log(line);
+    let published = retry(&say, RETRY_TIMEOUT, async || {
+        publish(run, &host, &changes).await
+    })
+    .await;
     let pull = published.map_err(pull_failed)?;
-    run.console.say(&format!("pull request: {}", pull.url));
+    run.console.log(&format!("pull request: {}", pull.url));
     let outputs = json!({ "prUrl": pull.url, "prNumber": pull.number, "commit": commit });
-    run.found.pull = Some(PullRef {
+    run.state.pull = Some(OpenedPullRequest {
         number: pull.number,
         url: pull.url,
     });
@@ -62,29 +65,29 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
     Ok(StepOutcome::Passed(outputs))
 }
 
-fn tell_opened(run: &Run) {
-    if let Some(PullRef { number, url }) = run.found.pull.clone() {
-        let pull = job::PullRef { number, url };
-        run.herald
-            .tell(&SessionEvent::ImplementationComplete { pull });
+fn tell_opened(run: &RunContext) {
+    if let Some(OpenedPullRequest { number, url }) = run.state.pull.clone() {
+        let pull = job::PullRequestRef { number, url };
+        run.status_reporter
+            .report(&SessionEvent::ImplementationComplete { pull });
     }
 }
 
 /// Makes the commit of what the feedback loop left.
-async fn commit(run: &mut Run) -> Result<String, Failure> {
-    let staged = match run.found.staged.take() {
+async fn commit(run: &mut RunContext) -> Result<String, RunFailure> {
+    let staged = match run.state.staged.take() {
         Some(staged) => staged,
-        None => run.import().await?,
+        None => run.stage_work_tree().await?,
     };
     let message = pull_request::commit_message(run);
     match guarded_commit(run, &staged, &message).await? {
         Some(commit) => Ok(commit),
-        None if run.found.unpublished => {
+        None if run.state.has_unpublished_work => {
             run.console
-                .say("nothing new; what was pushed before gets its pull request");
-            Ok(run.found.start.clone())
+                .log("nothing new; what was pushed before gets its pull request");
+            Ok(run.state.head_commit.clone())
         }
-        None => Err(Failure::new(
+        None => Err(RunFailure::new(
             FailureCode::NoChanges,
             "Nothing to commit: no file changes in the working tree",
         )),
@@ -93,44 +96,44 @@ async fn commit(run: &mut Run) -> Result<String, Failure> {
 
 /// Makes a commit, unless the guard objects; none when nothing has changed.
 pub(super) async fn guarded_commit(
-    run: &mut Run,
-    staged: &Import,
+    run: &mut RunContext,
+    staged: &StagedTree,
     message: &str,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, RunFailure> {
     inspect(run, staged).await?;
-    let start = &run.found.start;
+    let start = &run.state.head_commit;
     let changes = run.git.changes(start, &staged.tree).await;
-    if changes.map_err(Failure::other)?.is_empty() {
+    if changes.map_err(RunFailure::other)?.is_empty() {
         return Ok(None);
     }
     let made = run.git.commit(&staged.tree, start, message).await;
-    made.map(Some).map_err(Failure::other)
+    made.map(Some).map_err(RunFailure::other)
 }
 
 /// Moves the branch of the host from where it was seen to a commit that was guarded, and goes on
 /// from there. What cannot be pushed is kept as a patch.
 pub(super) async fn move_branch(
-    run: &mut Run,
+    run: &mut RunContext,
     access: &RepoAccess,
     commit: &str,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let branch = run.config.branch.as_str();
     if branch == run.base_branch {
         let reason = format!("nothing is pushed to the base branch {branch}");
-        return Err(Failure::new(FailureCode::PushRejected, reason));
+        return Err(RunFailure::new(FailureCode::PushRejected, reason));
     }
-    let (token, seen) = (access.token.as_ref(), run.found.seen.as_deref());
+    let (token, seen) = (access.token.as_ref(), run.state.remote_head.as_deref());
     if seen == Some(commit) {
         return Ok(());
     }
     let said = match run.git.push(token, branch, seen, commit).await {
-        Ok(Pushed::Done) => {
-            run.console.say(&format!("pushed {commit} to {branch}"));
-            run.found.seen = Some(commit.to_owned());
-            run.found.start = commit.to_owned();
+        Ok(PushOutcome::Done) => {
+            run.console.log(&format!("pushed {commit} to {branch}"));
+            run.state.remote_head = Some(commit.to_owned());
+            run.state.head_commit = commit.to_owned();
             return Ok(());
         }
-        Ok(Pushed::Rejected(said)) => said,
+        Ok(PushOutcome::Rejected(said)) => said,
         Err(error) => error.to_string(),
     };
     let why = match run.git.remote_head(token, branch).await {
@@ -141,56 +144,60 @@ pub(super) async fn move_branch(
         _ => said,
     };
     let mut reason = format!("push of {branch} was rejected: {why}");
-    match patch::between(&run.git, branch, &run.found.start, commit).await {
+    match patch::create(&run.git, branch, &run.state.head_commit, commit).await {
         Ok(patch) => {
             reason.push_str("\nThe work is kept with the job, as a patch.");
-            run.found.patch = Some(patch);
+            run.state.patch = Some(patch);
         }
         Err(error) => run
             .console
-            .say(&format!("the work could not be kept: {error}")),
+            .log(&format!("the work could not be kept: {error}")),
     }
-    Err(Failure::new(FailureCode::PushRejected, reason))
+    Err(RunFailure::new(FailureCode::PushRejected, reason))
 }
 
 /// The guard's word on what would be pushed.
-async fn inspect(run: &mut Run, staged: &Import) -> Result<(), Failure> {
-    let globs = &run.found.repo_config.settings.guard.allow;
+async fn inspect(run: &mut RunContext, staged: &StagedTree) -> Result<(), RunFailure> {
+    let globs = &run.state.repo_config.settings.guard.allow;
     // They were judged when they were read; nothing is permitted by what does not hold.
     let allow = AllowList::compile(globs).unwrap_or_default();
-    let holds_own = |text: &[u8]| run.console.holds_secret(text);
-    let found = guard::inspect(&run.git, &run.found.fork_point, staged, &allow, holds_own)
+    let holds_own = |text: &[u8]| run.console.contains_secret(text);
+    let found = guard::inspect(&run.git, &run.state.fork_point, staged, &allow, holds_own)
         .await
-        .map_err(Failure::other)?;
-    for hit in &found.warned {
-        run.console.say(&format!("look closely: {hit}"));
+        .map_err(RunFailure::other)?;
+    for hit in &found.warnings {
+        run.console.log(&format!("look closely: {hit}"));
     }
-    run.found.suspicious = found.warned;
+    run.state.guard_warnings = found.warnings;
     if found.blocked.is_empty() {
         return Ok(());
     }
     let reason = guard_message(&found.blocked);
-    Err(Failure::new(FailureCode::SensitiveFilesBlocked, reason))
+    Err(RunFailure::new(FailureCode::SensitiveFilesBlocked, reason))
 }
 
 /// Opens the pull request, or brings the one that is open up to date. Twice is once: the host has
 /// at most one open pull request of a branch, and one that is there is brought up to date.
-async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, VendorError> {
+async fn publish(
+    run: &RunContext,
+    host: &GitHub,
+    changes: &[TreeChange],
+) -> Result<PullRequest, VendorError> {
     // One that was closed since the run began gets the work all the same, never a second one.
     if let Some(number) = run.config.pr_number {
         let pull = host.pull(&run.repo, number).await?;
         return refresh(run, host, pull, changes).await;
     }
     let branch = &run.config.branch;
-    if let Some(pull) = host.open_pull(&run.repo, branch).await? {
+    if let Some(pull) = host.find_open_pull(&run.repo, branch).await? {
         return refresh(run, host, pull, changes).await;
     }
-    let new = NewPull {
+    let new = NewPullRequest {
         title: pull_request::title(run),
         body: pull_request::body(run, changes),
         head: branch.clone(),
         base: run.base_branch.clone(),
-        draft: !run.found.unresolved.is_empty(),
+        draft: !run.state.unresolved.is_empty(),
     };
     let refused = match host.create_pull(&run.repo, &new).await {
         Ok(pull) => return Ok(pull),
@@ -199,11 +206,11 @@ async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, V
     let is_invalid = refused.status() == Some(422);
     // It may be there: made by a try whose answer was lost, or by somebody else.
     if refused.is_ambiguous() || is_invalid {
-        match host.open_pull(&run.repo, branch).await? {
+        match host.find_open_pull(&run.repo, branch).await? {
             Some(pull) => return Ok(pull),
             // Not every plan knows drafts; what is left open stands in the result either way.
             None if is_invalid && new.draft => {
-                let plain = NewPull {
+                let plain = NewPullRequest {
                     draft: false,
                     ..new
                 };
@@ -216,14 +223,14 @@ async fn publish(run: &Run, host: &GitHub, changes: &[Change]) -> Result<Pull, V
 }
 
 async fn refresh(
-    run: &Run,
+    run: &RunContext,
     host: &GitHub,
-    pull: Pull,
-    changes: &[Change],
-) -> Result<Pull, VendorError> {
+    pull: PullRequest,
+    changes: &[TreeChange],
+) -> Result<PullRequest, VendorError> {
     if run.config.phase == RunPhase::GapAnalysis {
         // The body is the first run's, and people may have written in it.
-        let (marker, body) = pull_request::follow_up(run, changes);
+        let (marker, body) = pull_request::follow_up_comment(run, changes);
         host.upsert_comment(&run.repo, pull.number, &marker, &body)
             .await?;
     } else {
@@ -231,14 +238,18 @@ async fn refresh(
         host.update_pull(&run.repo, pull.number, &title, &body)
             .await?;
     }
-    flag(run, host, &pull).await?;
+    update_draft_state(run, host, &pull).await?;
     Ok(pull)
 }
 
 /// Makes the pull request a draft while anything is left open, and takes it out of draft when
 /// nothing is. Not every plan knows drafts; what is left open stands in the result either way.
-pub(super) async fn flag(run: &Run, host: &GitHub, pull: &Pull) -> Result<(), VendorError> {
-    let is_approved = run.found.unresolved.is_empty();
+pub(super) async fn update_draft_state(
+    run: &RunContext,
+    host: &GitHub,
+    pull: &PullRequest,
+) -> Result<(), VendorError> {
+    let is_approved = run.state.unresolved.is_empty();
     let flagged = match (pull.draft, is_approved) {
         (false, false) => host.set_draft(&run.repo, &pull.node_id).await,
         (true, true) => host.set_ready(&run.repo, &pull.node_id).await,
@@ -247,7 +258,7 @@ pub(super) async fn flag(run: &Run, host: &GitHub, pull: &Pull) -> Result<(), Ve
     match flagged {
         Err(error) if error.is_permanent() => {
             run.console
-                .say(&format!("the draft flag was not changed: {error}"));
+                .log(&format!("the draft flag was not changed: {error}"));
             Ok(())
         }
         flagged => flagged,
@@ -255,12 +266,12 @@ pub(super) async fn flag(run: &Run, host: &GitHub, pull: &Pull) -> Result<(), Ve
 }
 
 /// The spec's words for a host that refuses the pull request.
-fn pull_failed(error: VendorError) -> Failure {
+fn pull_failed(error: VendorError) -> RunFailure {
     let reason = match &error.kind {
-        ErrorKind::Status {
+        VendorErrorKind::Status {
             status, message, ..
         } => format!("PR creation failed with HTTP {status}: {message}"),
         _ => format!("PR creation failed: {error}"),
     };
-    Failure::new(FailureCode::PushRejected, reason)
+    RunFailure::new(FailureCode::PushRejected, reason)
 }

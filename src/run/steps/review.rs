@@ -4,14 +4,14 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::ask;
-use crate::agent::{Answer, Pass, Role};
-use crate::executor::{begin, end};
-use crate::git::import::Import;
+use super::run_agent_pass;
+use crate::agent::{AgentAnswer, AgentPass, AgentRole};
+use crate::context::{RunContext, RunFailure, TreeReview};
+use crate::executor::{begin_step, end_step};
+use crate::git::staging::StagedTree;
 use crate::prompts;
-use crate::run::{Failure, Reviewed, Run};
 use crate::text;
-use domain::caps;
+use domain::limits;
 
 /// Turns of one review pass.
 const REVIEW_TURNS: u32 = 40;
@@ -27,13 +27,13 @@ const MAX_FINDING: usize = 2000;
 struct Verdict {
     approved: bool,
     #[serde(default)]
-    blocking: Vec<Finding>,
+    blocking: Vec<BlockingFinding>,
 }
 
 /// What stands in the way of a change.
 #[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
+pub struct BlockingFinding {
     title: String,
     #[serde(default)]
     location: String,
@@ -53,22 +53,22 @@ fn yes() -> bool {
 
 /// Lets the agent change the work tree; `findings` are what must be mended.
 pub(super) async fn implement(
-    run: &mut Run,
+    run: &mut RunContext,
     id: &str,
-    findings: &[Finding],
-) -> Result<Import, Failure> {
-    let step = begin(run, id, "implement");
-    let told: Vec<String> = findings.iter().map(Finding::told).collect();
-    let pass = Pass {
-        role: Role::Implement,
-        max_turns: run.config.max_turns.unwrap_or(caps::DEFAULT_MAX_TURNS),
+    findings: &[BlockingFinding],
+) -> Result<StagedTree, RunFailure> {
+    let step = begin_step(run, id, "implement");
+    let told: Vec<String> = findings.iter().map(BlockingFinding::told).collect();
+    let pass = AgentPass {
+        role: AgentRole::Implement,
+        max_turns: run.config.max_turns.unwrap_or(limits::DEFAULT_MAX_TURNS),
         system: prompts::system(run),
         prompt: prompts::implement(run, &told.join("\n\n")),
     };
-    let answer = match ask(run, &pass).await {
+    let answer = match run_agent_pass(run, &pass).await {
         Ok(answer) => answer,
         Err(failure) => {
-            end(
+            end_step(
                 run,
                 step,
                 "failed",
@@ -77,45 +77,49 @@ pub(super) async fn implement(
             return Err(failure);
         }
     };
-    run.found.summary = answer.text;
-    let staged = run.import().await?;
-    end(run, step, "passed", Some(json!({ "tree": staged.tree })));
+    run.state.summary = answer.text;
+    let staged = run.stage_work_tree().await?;
+    end_step(run, step, "passed", Some(json!({ "tree": staged.tree })));
     Ok(staged)
 }
 
 /// Reviews a tree and remembers the verdict. A review that cannot be read, or did not come about, is
 /// a finding: the change is there and must not be lost, but nobody has approved it.
-pub(super) async fn review(run: &mut Run, id: &str, tree: &str) -> Result<Vec<Finding>, Failure> {
-    let step = begin(run, id, "review");
+pub(super) async fn review(
+    run: &mut RunContext,
+    id: &str,
+    tree: &str,
+) -> Result<Vec<BlockingFinding>, RunFailure> {
+    let step = begin_step(run, id, "review");
     let diff = run
         .git
-        .diff(&run.found.fork_point, tree, MAX_DIFF)
+        .diff(&run.state.fork_point, tree, MAX_DIFF)
         .await
-        .map_err(Failure::other)?;
-    let pass = Pass {
-        role: Role::Review,
+        .map_err(RunFailure::other)?;
+    let pass = AgentPass {
+        role: AgentRole::Review,
         max_turns: REVIEW_TURNS,
         system: prompts::system(run),
         prompt: prompts::review(run, &diff),
     };
-    let findings = match ask(run, &pass).await {
+    let findings = match run_agent_pass(run, &pass).await {
         Ok(answer) => findings(&answer),
-        Err(failure) => vec![Finding::closed(
+        Err(failure) => vec![BlockingFinding::unfixable(
             "The review did not come about",
             &failure.reason,
         )],
     };
-    let lines: Vec<String> = findings.iter().map(Finding::line).collect();
+    let lines: Vec<String> = findings.iter().map(BlockingFinding::summary_line).collect();
     for line in &lines {
-        run.console.say(&format!("review: {line}"));
+        run.console.log(&format!("review: {line}"));
     }
-    end(
+    end_step(
         run,
         step,
         "passed",
         Some(json!({ "approved": findings.is_empty(), "blocking": lines })),
     );
-    run.found.reviewed = Some(Reviewed {
+    run.state.last_review = Some(TreeReview {
         tree: tree.to_owned(),
         findings: findings.clone(),
     });
@@ -123,7 +127,7 @@ pub(super) async fn review(run: &mut Run, id: &str, tree: &str) -> Result<Vec<Fi
 }
 
 /// What must be mended, by a review's answer.
-fn findings(answer: &Answer) -> Vec<Finding> {
+fn findings(answer: &AgentAnswer) -> Vec<BlockingFinding> {
     let read = answer
         .structured
         .as_ref()
@@ -137,12 +141,12 @@ fn findings(answer: &Answer) -> Vec<Finding> {
         Some(Verdict {
             approved: false,
             blocking,
-        }) if blocking.is_empty() => vec![Finding::closed(
+        }) if blocking.is_empty() => vec![BlockingFinding::unfixable(
             "The review did not approve",
             "it named no reason",
         )],
         Some(Verdict { blocking, .. }) => blocking,
-        None => vec![Finding::closed(
+        None => vec![BlockingFinding::unfixable(
             "The review could not be read",
             "its answer is not of the form that was asked for",
         )],
@@ -158,9 +162,9 @@ fn unfenced(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-impl Finding {
+impl BlockingFinding {
     /// What a reviewer found wrong, where.
-    pub(super) fn open(title: &str, location: &str, problem: &str) -> Self {
+    pub(super) fn fixable(title: &str, location: &str, problem: &str) -> Self {
         Self {
             title: title.to_owned(),
             location: location.to_owned(),
@@ -171,32 +175,35 @@ impl Finding {
     }
 
     /// A verdict that is missing: nobody has approved, and no change of ours brings it about.
-    pub(super) fn closed(title: &str, problem: &str) -> Self {
+    pub(super) fn unfixable(title: &str, problem: &str) -> Self {
         Self {
             is_mendable: false,
-            ..Self::open(title, "", problem)
+            ..Self::fixable(title, "", problem)
         }
     }
 
-    pub(super) fn is_mendable(&self) -> bool {
+    pub(super) fn is_fixable(&self) -> bool {
         self.is_mendable
     }
 
     /// One line, for people.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn summary_line(&self) -> String {
         let place = match self.location.trim() {
             "" => String::new(),
             place => format!(" ({place})"),
         };
         let line = format!("{}{place}: {}", self.title.trim(), self.problem.trim());
-        text::cut(&text::visible(&line).replace('\n', " "), MAX_FINDING)
+        text::truncate(
+            &text::strip_invisible(&line).replace('\n', " "),
+            MAX_FINDING,
+        )
     }
 
     /// All of it, for the next implement pass.
     fn told(&self) -> String {
         match self.required_fix.trim() {
-            "" => format!("- {}", self.line()),
-            fix => format!("- {}\n  Required fix: {fix}", self.line()),
+            "" => format!("- {}", self.summary_line()),
+            fix => format!("- {}\n  Required fix: {fix}", self.summary_line()),
         }
     }
 }
@@ -205,8 +212,8 @@ impl Finding {
 mod tests {
     use super::*;
 
-    fn answer(text: &str) -> Answer {
-        Answer {
+    fn answer(text: &str) -> AgentAnswer {
+        AgentAnswer {
             text: text.to_owned(),
             structured: None,
         }
@@ -226,20 +233,20 @@ mod tests {
         ] {
             let found = findings(&answer(unclear));
             assert_eq!(found.len(), 1, "{unclear}");
-            assert_eq!(found[0].is_mendable(), is_mendable, "{unclear}");
+            assert_eq!(found[0].is_fixable(), is_mendable, "{unclear}");
         }
     }
 
     #[test]
     fn the_structured_answer_counts_before_the_text() {
-        let both = Answer {
+        let both = AgentAnswer {
             text: r#"{"approved":true,"blocking":[]}"#.to_owned(),
             structured: Some(json!({"approved": false, "blocking": [
                 {"title": "A race", "location": "a.rs:3", "problem": "two writers", "requiredFix": "lock"}
             ]})),
         };
         let findings = findings(&both);
-        assert_eq!(findings[0].line(), "A race (a.rs:3): two writers");
+        assert_eq!(findings[0].summary_line(), "A race (a.rs:3): two writers");
         assert!(findings[0].told().ends_with("Required fix: lock"));
     }
 }

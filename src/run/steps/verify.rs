@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::own_script;
-use crate::executor::{begin, end, shown};
-use crate::patience::{PATIENCE, persist};
-use crate::run::{Failure, PullRef, Run, StepOutcome};
+use super::run_repo_script;
+use crate::context::{OpenedPullRequest, RunContext, RunFailure, StepOutcome};
+use crate::executor::{begin_step, end_step, sanitize};
+use crate::retry::{RETRY_TIMEOUT, retry};
 use domain::report::FailureCode;
 use domain::session_event::SessionEvent;
 
 /// How long may it take?
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
-    let Some(script) = run.found.repo_config.verify.clone() else {
+pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
+    let Some(script) = run.state.repo_config.verify.clone() else {
         return Ok(StepOutcome::Skipped("WORKFLOW.md names no verify script"));
     };
     verify(run, &script).await?;
@@ -23,56 +23,57 @@ pub(super) async fn perform(run: &mut Run) -> Result<StepOutcome, Failure> {
 }
 
 /// Verifies what was pushed since, if the repository says how.
-pub(super) async fn again(run: &mut Run, id: &str) -> Result<(), Failure> {
-    let Some(script) = run.found.repo_config.verify.clone() else {
+pub(super) async fn rerun(run: &mut RunContext, id: &str) -> Result<(), RunFailure> {
+    let Some(script) = run.state.repo_config.verify.clone() else {
         return Ok(());
     };
-    let step = begin(run, id, "verify");
+    let step = begin_step(run, id, "verify");
     let verified = verify(run, &script).await;
     match &verified {
-        Ok(()) => end(run, step, "passed", None),
+        Ok(()) => end_step(run, step, "passed", None),
         Err(failure) => {
             let outputs = json!({ "reason": failure.reason });
-            end(run, step, "failed", Some(outputs));
+            end_step(run, step, "failed", Some(outputs));
         }
     }
     verified
 }
 
-async fn verify(run: &mut Run, script: &str) -> Result<(), Failure> {
-    run.herald.tell_again(&SessionEvent::VerifyRunning);
-    let verified = own_script(
+async fn verify(run: &mut RunContext, script: &str) -> Result<(), RunFailure> {
+    run.status_reporter
+        .report_recurring(&SessionEvent::VerifyRunning);
+    let verified = run_repo_script(
         run,
         "verify script of WORKFLOW.md",
         script,
-        run.within(TIMEOUT),
+        run.deadline_within(TIMEOUT),
     )
     .await;
-    run.herald.tell_again(&match &verified {
+    run.status_reporter.report_recurring(&match &verified {
         Ok(()) => SessionEvent::VerifyPassed,
         Err(reason) => SessionEvent::VerifyFailed {
-            summary: shown(run, reason.lines().next().unwrap_or_default()),
+            summary: sanitize(run, reason.lines().next().unwrap_or_default()),
         },
     });
     match verified {
         Ok(()) => Ok(()),
         Err(reason) => {
             let reason = held_back(run, &reason).await;
-            Err(Failure::new(FailureCode::VerifyFailed, reason))
+            Err(RunFailure::new(FailureCode::VerifyFailed, reason))
         }
     }
 }
 
 /// Makes the pull request a draft, and names it in the reason below the script that failed.
-async fn held_back(run: &mut Run, reason: &str) -> String {
-    let Some(pull) = run.found.pull.clone() else {
+async fn held_back(run: &mut RunContext, reason: &str) -> String {
+    let Some(pull) = run.state.pull.clone() else {
         return reason.to_owned();
     };
     let state = match make_draft(run, &pull).await {
         Ok(()) => "is a draft until that passes",
         Err(failure) => {
             let why = format!("the pull request could not be made a draft: {failure}");
-            run.console.say(&why);
+            run.console.log(&why);
             "is open all the same"
         }
     };
@@ -81,16 +82,16 @@ async fn held_back(run: &mut Run, reason: &str) -> String {
     told.trim_end().to_owned()
 }
 
-async fn make_draft(run: &mut Run, pull: &PullRef) -> Result<(), Failure> {
-    let access = run.open_access().await?;
-    let host = run.host(&access)?;
-    let say = |line: &str| run.console.say(line);
-    let made = persist(&say, PATIENCE, async || {
+async fn make_draft(run: &mut RunContext, pull: &OpenedPullRequest) -> Result<(), RunFailure> {
+    let access = run.fetch_repo_access().await?;
+    let host = run.github_client(&access)?;
+    let say = |line: &str| run.console.log(line);
+    let made = retry(&say, RETRY_TIMEOUT, async || {
         let found = host.pull(&run.repo, pull.number).await?;
         match found.draft {
             true => Ok(()),
             false => host.set_draft(&run.repo, &found.node_id).await,
         }
     });
-    made.await.map_err(Failure::other)
+    made.await.map_err(RunFailure::other)
 }

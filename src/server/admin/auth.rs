@@ -9,17 +9,17 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use super::throttle::{Throttle, Verdict};
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{
-    ApiResult, BODY, Routes, authorization, body, client, hashed, json, method, ok, one_of, only,
-    operator, signed_in, with,
+use super::access_code_throttle::{AccessCodeCheck, AccessCodeThrottle};
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, MAX_BODY, Routes, authorization, body, client_ip, hash_admin_token, method, ok,
+    one_of, operator, parse_json, reject_other_methods, require_admin, with_app,
 };
 use domain::audit::{Action, Actor};
-use domain::keys::admin_token::{access_code_matches, fresh};
-use domain::keys::signature::bearer;
+use domain::crypto::admin_token::{constant_time_eq, generate_token};
+use domain::crypto::signature::bearer_token;
 use engine::app::App;
-use engine::doorkeeping::{self, Refusal};
+use engine::maintenance::{self, SignInFailure};
 use store::admin_tokens::{self, AdminToken};
 use store::audit;
 
@@ -30,54 +30,59 @@ const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 pub fn routes(app: &App) -> Routes {
     let auth = path!("api" / "auth").boxed();
     let logout = path!("api" / "auth" / "logout").boxed();
-    let throttle = Arc::new(Throttle::default());
+    let throttle = Arc::new(AccessCodeThrottle::default());
     one_of([
         auth.clone()
             .and(method(Method::POST))
-            .and(client(app))
-            .and(body(BODY))
+            .and(client_ip(app))
+            .and(body(MAX_BODY))
             .and(warp::any().map(move || Arc::clone(&throttle)).boxed())
-            .and(with(app))
+            .and(with_app(app))
             .then(sign_in)
             .boxed(),
         logout
             .clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
             .and(authorization())
-            .and(with(app))
+            .and(with_app(app))
             .then(sign_out)
             .boxed(),
-        only(&auth, [Method::POST]),
-        only(&logout, [Method::POST]),
+        reject_other_methods(&auth, [Method::POST]),
+        reject_other_methods(&logout, [Method::POST]),
     ])
 }
 
-async fn sign_in(from: IpAddr, body: Bytes, throttle: Arc<Throttle>, app: App) -> ApiResult {
-    let body = json(&body).ok_or(AdminFault::InvalidBody)?;
-    let code = body["code"].as_str().ok_or(AdminFault::InvalidBody)?;
+async fn sign_in(
+    from: IpAddr,
+    body: Bytes,
+    throttle: Arc<AccessCodeThrottle>,
+    app: App,
+) -> ApiResult {
+    let body = parse_json(&body).ok_or(AdminApiError::InvalidBody)?;
+    let code = body["code"].as_str().ok_or(AdminApiError::InvalidBody)?;
     let now = app.now();
     let expected = app.config.admin_access_code.as_ref();
-    let is_right = || expected.is_some_and(|expected| access_code_matches(code, expected));
-    match throttle.guess(from, now, is_right) {
-        Verdict::Right => {}
-        Verdict::Wrong => {
+    let is_right = || expected.is_some_and(|expected| constant_time_eq(code, expected));
+    match throttle.check(from, now, is_right) {
+        AccessCodeCheck::Correct => {}
+        AccessCodeCheck::Wrong => {
             tracing::warn!(%from, "Somebody sent a wrong access code.");
-            doorkeeping::refused(&app, Refusal::Wrong, from).await?;
-            return Err(AdminFault::InvalidAccessCode.into());
+            maintenance::record_sign_in_failure(&app, SignInFailure::WrongCode, from).await?;
+            return Err(AdminApiError::InvalidAccessCode.into());
         }
-        Verdict::Wait(time) => {
-            doorkeeping::refused(&app, Refusal::Throttled, from).await?;
-            return Err(AdminFault::TooManyCodes(time).into());
+        AccessCodeCheck::RetryAfter(time) => {
+            maintenance::record_sign_in_failure(&app, SignInFailure::Throttled, from).await?;
+            return Err(AdminApiError::TooManyAttempts(time).into());
         }
     }
-    let token = fresh().map_err(|cause| {
+    let token = generate_token().map_err(|cause| {
         tracing::error!(%cause, "No admin token could be made.");
         ApiError::internal()
     })?;
-    let hashed = hashed(&app, token.expose()).ok_or(AdminFault::InvalidAccessCode)?;
+    let hashed = hash_admin_token(&app, token.expose()).ok_or(AdminApiError::InvalidAccessCode)?;
     let expires_at = now + TOKEN_LIFE;
-    let deed = Actor::admin(from).did(Action::SignedIn, "");
+    let deed = Actor::admin(from).audit_event(Action::SignedIn, "");
     let stored = app.store.write(move |tx| {
         admin_tokens::put(tx, &hashed, &AdminToken { expires_at }, now)?;
         audit::append(tx, &deed, now)
@@ -89,9 +94,9 @@ async fn sign_in(from: IpAddr, body: Bytes, throttle: Arc<Throttle>, app: App) -
 }
 
 async fn sign_out(by: Actor, header: Option<String>, app: App) -> ApiResult {
-    let token = header.as_deref().and_then(bearer);
-    let hashed = token.and_then(|token| hashed(&app, token));
-    let (deed, now) = (by.did(Action::SignedOut, ""), app.now());
+    let token = header.as_deref().and_then(bearer_token);
+    let hashed = token.and_then(|token| hash_admin_token(&app, token));
+    let (deed, now) = (by.audit_event(Action::SignedOut, ""), app.now());
     let removed = app.store.write(move |tx| {
         if let Some(hashed) = &hashed {
             admin_tokens::remove(tx, hashed)?;

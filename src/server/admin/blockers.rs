@@ -6,14 +6,16 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
-use domain::decision::{Outcome, Reason};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
+use domain::decision::{DecisionOutcome, WaitReason};
 use domain::ids::{IssueId, IssueKey, TeamKey};
 use domain::time::Timestamp;
-use engine::app::{App, Sighted};
-use store::{Rows, StoreResult, ledger};
+use engine::app::{App, PolledIssue};
+use store::{ReadableTx, StoreResult, decisions};
 
-use super::sight::look;
+use super::poll_snapshot::load_poll_snapshot;
 
 /// Routes of `/api/blockers`.
 pub fn routes(app: &App) -> Routes {
@@ -24,23 +26,23 @@ pub fn routes(app: &App) -> Routes {
         .boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(query)
-            .and(with(app))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(query: String, app: App) -> ApiResult {
     let wanted = Wanted::of(&query);
-    let sight = look(&app)?;
+    let sight = load_poll_snapshot(&app)?;
     // A row of each is read: off the threads that serve requests.
     let written = app.store.read_long(move |tx| {
-        let (shown, others): (Vec<&Sighted>, Vec<&Sighted>) = sight
-            .sighted()
-            .filter(|sighted| sighted.decision.outcome == Outcome::Waiting)
+        let (shown, others): (Vec<&PolledIssue>, Vec<&PolledIssue>) = sight
+            .issues()
+            .filter(|sighted| sighted.decision.outcome == DecisionOutcome::Waiting)
             .partition(|sighted| wanted.takes(sighted));
         let blockers = shown
             .into_iter()
@@ -68,10 +70,10 @@ impl Wanted {
         if all { Wanted::All } else { Wanted::OfTheSpec }
     }
 
-    fn takes(self, sighted: &Sighted) -> bool {
+    fn takes(self, sighted: &PolledIssue) -> bool {
         let of_the_spec = matches!(
             sighted.decision.reason,
-            Some(Reason::Concurrency | Reason::Dedup | Reason::NoMapping)
+            Some(WaitReason::Concurrency | WaitReason::Dedup | WaitReason::NoMapping)
         );
         of_the_spec || self == Wanted::All
     }
@@ -89,12 +91,12 @@ struct BlockersView<'a> {
 #[serde(rename_all = "camelCase")]
 struct Others {
     issues: usize,
-    by_reason: BTreeMap<Reason, usize>,
+    by_reason: BTreeMap<WaitReason, usize>,
     see: &'static str,
 }
 
 impl Others {
-    fn of(waiting: &[&Sighted]) -> Option<Self> {
+    fn of(waiting: &[&PolledIssue]) -> Option<Self> {
         (!waiting.is_empty()).then(|| Self {
             issues: waiting.len(),
             by_reason: by_reason(waiting.iter().filter_map(|sighted| sighted.decision.reason)),
@@ -103,7 +105,7 @@ impl Others {
     }
 }
 
-fn by_reason(reasons: impl Iterator<Item = Reason>) -> BTreeMap<Reason, usize> {
+fn by_reason(reasons: impl Iterator<Item = WaitReason>) -> BTreeMap<WaitReason, usize> {
     let mut counted = BTreeMap::new();
     for reason in reasons {
         *counted.entry(reason).or_default() += 1;
@@ -118,7 +120,7 @@ struct BlockerView<'a> {
     issue_identifier: &'a IssueKey,
     issue_title: &'a str,
     team_key: &'a TeamKey,
-    reason: Option<Reason>,
+    reason: Option<WaitReason>,
     message: &'a str,
     ticket_url: &'a str,
     /// When this became the answer.
@@ -126,10 +128,10 @@ struct BlockerView<'a> {
 }
 
 impl<'a> BlockerView<'a> {
-    fn of(tx: &impl Rows, sighted: &'a Sighted) -> StoreResult<Self> {
+    fn of(tx: &impl ReadableTx, sighted: &'a PolledIssue) -> StoreResult<Self> {
         let (issue, decision) = (&sighted.issue.issue, &sighted.decision);
         let first_said =
-            ledger::get(tx, &issue.key)?.and_then(|row| row.current().map(|said| said.at));
+            decisions::get(tx, &issue.key)?.and_then(|row| row.current().map(|said| said.at));
         Ok(Self {
             issue_id: &issue.id,
             issue_identifier: &issue.key,
@@ -148,7 +150,7 @@ impl<'a> BlockerView<'a> {
 struct Totals {
     issues: usize,
     teams: usize,
-    by_reason: BTreeMap<Reason, usize>,
+    by_reason: BTreeMap<WaitReason, usize>,
 }
 
 impl Totals {

@@ -5,10 +5,12 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::time::Timestamp;
-use engine::app::{App, Condition, Connection};
-use engine::probe::{self, Allowance, Check};
+use engine::app::{App, Connection, ProbeStatus};
+use engine::probe::{self, ConnectionStatus, VendorQuota};
 use vendors::http::now_millis;
 
 /// Routes of `/api/admin/config-status`.
@@ -17,20 +19,20 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         status
             .clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&status, [Method::GET]),
+        reject_other_methods(&status, [Method::GET]),
     ])
 }
 
 async fn show(app: App) -> ApiResult {
     // The probes first: what vendors say to them is the news about the allowances.
-    let checks = probe::checks(&app).await;
+    let checks = probe::probe_all(&app).await;
     Ok(ok(&StatusView {
         checks: checks.into_iter().map(CheckView::from).collect(),
-        quota: probe::allowances(&app)
+        quota: probe::quotas(&app)
             .into_iter()
             .map(QuotaView::from)
             .collect(),
@@ -46,16 +48,16 @@ struct StatusView {
 #[derive(Serialize)]
 struct CheckView {
     name: Connection,
-    status: Condition,
+    status: ProbeStatus,
     detail: String,
 }
 
-impl From<Check> for CheckView {
-    fn from(check: Check) -> Self {
+impl From<ConnectionStatus> for CheckView {
+    fn from(check: ConnectionStatus) -> Self {
         Self {
             name: check.connection,
-            status: check.finding.condition,
-            detail: check.finding.detail,
+            status: check.result.status,
+            detail: check.result.detail,
         }
     }
 }
@@ -70,8 +72,8 @@ struct QuotaView {
     reset_at: Option<Timestamp>,
 }
 
-impl From<Allowance> for QuotaView {
-    fn from(Allowance { account, quota }: Allowance) -> Self {
+impl From<VendorQuota> for QuotaView {
+    fn from(VendorQuota { account, quota }: VendorQuota) -> Self {
         let held = quota
             .limited_until
             .filter(|_| quota.is_limited(now_millis()));

@@ -5,28 +5,30 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, off_thread, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, run_blocking, with_app,
+};
 use domain::time::Timestamp;
 use engine::app::App;
-use pipeline::{Category, Customization, Status};
+use pipeline::{Customization, CustomizationCategory, CustomizationStatus};
 
 /// Routes of `/api/customizations`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "customizations").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
     let root = app.config.custom_dir.clone();
     let shown = root.display().to_string();
-    let found = off_thread(&shown, move || pipeline::survey(&root)).await?;
+    let found = run_blocking(&shown, move || pipeline::list_customizations(&root)).await?;
     let views: Vec<CustomizationView> = found.into_iter().map(Into::into).collect();
     Ok(ok(&json!({"root": shown, "customizations": views})))
 }
@@ -35,8 +37,8 @@ async fn list(app: App) -> ApiResult {
 #[serde(rename_all = "camelCase")]
 struct CustomizationView {
     path: String,
-    category: Category,
-    status: Option<Status>,
+    category: CustomizationCategory,
+    status: Option<CustomizationStatus>,
     upstream_path: Option<String>,
     size: u64,
     modified_at: Timestamp,

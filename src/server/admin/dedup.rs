@@ -5,9 +5,10 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
+    with_app, without_param,
 };
 use domain::audit::{Action, Actor};
 use domain::ids::{IssueId, IssueKey};
@@ -18,21 +19,21 @@ use store::{audit, dedup};
 /// Routes of `/api/dedup`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "dedup").boxed();
-    let each = path!("api" / "dedup" / Segment).boxed();
+    let each = path!("api" / "dedup" / PathSegment).boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(remove)
             .boxed(),
-        only(&all, [Method::GET]),
-        only(&any_of(&each), [Method::DELETE]),
+        reject_other_methods(&all, [Method::GET]),
+        reject_other_methods(&without_param(&each), [Method::DELETE]),
     ])
 }
 
@@ -43,7 +44,7 @@ async fn list(app: App) -> ApiResult {
         .read_long(dedup::all)
         .await?
         .into_iter()
-        .filter(|entry| entry.holds(window, now))
+        .filter(|entry| entry.is_active(window, now))
         .map(|entry| EntryView {
             expires_at: entry.expires_at(window),
             issue_id: entry.issue.id,
@@ -57,13 +58,15 @@ async fn list(app: App) -> ApiResult {
 }
 
 /// Takes an issue out of the window, by its id or by what people call it.
-async fn remove(Segment(named): Segment, by: Actor, app: App) -> ApiResult {
+async fn remove(PathSegment(named): PathSegment, by: Actor, app: App) -> ApiResult {
     let (window, now) = (app.config.dedup_window, app.now());
     let removed = app.store.write(move |tx| {
         let mut entries = dedup::all(tx)?.into_iter();
-        match entries.find(|entry| entry.issue.is_called(&named) && entry.holds(window, now)) {
+        match entries
+            .find(|entry| entry.issue.matches_id_or_key(&named) && entry.is_active(window, now))
+        {
             Some(entry) => {
-                let deed = by.did(Action::DedupDeleted, &entry.issue.key);
+                let deed = by.audit_event(Action::DedupDeleted, &entry.issue.key);
                 audit::append(tx, &deed, now)?;
                 dedup::remove(tx, &entry.issue.id)
             }
@@ -73,7 +76,7 @@ async fn remove(Segment(named): Segment, by: Actor, app: App) -> ApiResult {
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))
     } else {
-        Err(AdminFault::NothingDeleted.into())
+        Err(AdminApiError::NothingDeleted.into())
     }
 }
 

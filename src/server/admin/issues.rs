@@ -6,34 +6,36 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::decision::Decision;
 use domain::ids::{IssueId, IssueKey, TeamKey};
-use domain::issue::{Phase, Progress, System};
+use domain::issue::{Phase, StatusCategory, System};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
 use domain::time::Timestamp;
-use engine::app::{App, Sighted};
+use engine::app::{App, PolledIssue};
 use store::mappings;
 
-use super::sight::{Sight, look};
+use super::poll_snapshot::{MergedPollSnapshot, load_poll_snapshot};
 
 /// Routes of `/api/issues`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "issues").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
-    let sight = look(&app)?;
-    let in_progress = app.sightings.in_progress();
+    let sight = load_poll_snapshot(&app)?;
+    let in_progress = app.poll_snapshots.in_progress();
     // There may be thousands: they are written where nobody waits for the thread.
     let written = app.store.read_long(move |tx| {
         let mappings = mappings::all(tx)?;
@@ -54,7 +56,11 @@ struct IssuesView<'a> {
 }
 
 impl<'a> IssuesView<'a> {
-    fn of(sight: &'a Sight, mappings: &[Mapping], in_progress: BTreeMap<TeamKey, u32>) -> Self {
+    fn of(
+        sight: &'a MergedPollSnapshot,
+        mappings: &[Mapping],
+        in_progress: BTreeMap<TeamKey, u32>,
+    ) -> Self {
         let stale: BTreeMap<TeamKey, Option<Timestamp>> = mappings
             .iter()
             .filter_map(|mapping| {
@@ -70,7 +76,7 @@ impl<'a> IssuesView<'a> {
             .collect();
         let view = |sighted| IssueView::of(sighted, planning.contains(&sighted.issue.team));
         Self {
-            issues: sight.sighted().map(view).collect(),
+            issues: sight.issues().map(view).collect(),
             in_progress_counts_by_team: in_progress,
             stale: stale.keys().cloned().collect(),
             stale_since: stale,
@@ -87,7 +93,7 @@ struct IssueView<'a> {
     url: &'a str,
     team_key: &'a TeamKey,
     state_name: &'a str,
-    state: Progress,
+    state: StatusCategory,
     /// Whether it asks for a run and no open issue stands in its way.
     ready: bool,
     planning_pending: bool,
@@ -97,9 +103,9 @@ struct IssueView<'a> {
 }
 
 impl<'a> IssueView<'a> {
-    fn of(sighted: &'a Sighted, planning: bool) -> Self {
-        let Sighted { issue, decision } = sighted;
-        let needs = issue.stage.phase_needed(planning);
+    fn of(sighted: &'a PolledIssue, planning: bool) -> Self {
+        let PolledIssue { issue, decision } = sighted;
+        let needs = issue.stage.required_phase(planning);
         Self {
             id: &issue.issue.id,
             identifier: &issue.issue.key,
@@ -107,7 +113,7 @@ impl<'a> IssueView<'a> {
             url: &issue.issue.url,
             team_key: &issue.team,
             state_name: &issue.state_name,
-            state: issue.progress,
+            state: issue.status_category,
             ready: needs.is_some() && issue.open_blockers.is_empty(),
             planning_pending: needs == Some(Phase::Planning),
             marker: marker(issue.issue.system, issue.stage),
@@ -118,7 +124,7 @@ impl<'a> IssueView<'a> {
 
 fn marker(system: System, stage: Stage) -> Option<&'static str> {
     match system {
-        System::A => stage.label(),
-        System::B => Some(stage.status()),
+        System::Linear => stage.linear_label(),
+        System::Jira => Some(stage.jira_status()),
     }
 }

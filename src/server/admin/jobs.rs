@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, Routes, Segment, any_of, attachment, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, PathSegment, Routes, attachment, ok, one_of, operator, reject_other_methods,
+    require_admin, with_app, without_param,
 };
 use domain::audit::{Action, Actor};
 use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
@@ -17,55 +18,57 @@ use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind, TimeoutReason};
 use domain::report::{FailureCode, Usage};
 use domain::time::Timestamp;
 use engine::app::App;
-use store::{Rows, StoreResult, audit, jobs, patches};
+use store::{ReadableTx, StoreResult, audit, jobs, patches};
 
 /// Routes of `/api/jobs`.
 pub fn routes(app: &App) -> Routes {
-    let each = path!("api" / "jobs" / Segment).boxed();
-    let patch = path!("api" / "jobs" / Segment / "patch").boxed();
-    let get = signed_in(app, Method::GET);
+    let each = path!("api" / "jobs" / PathSegment).boxed();
+    let patch = path!("api" / "jobs" / PathSegment / "patch").boxed();
+    let get = require_admin(app, Method::GET);
     one_of([
         each.clone()
             .and(get.clone())
-            .and(with(app))
+            .and(with_app(app))
             .then(show)
             .boxed(),
         patch
             .clone()
             .and(get)
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(download_patch)
             .boxed(),
-        only(&any_of(&each), [Method::GET]),
-        only(&any_of(&patch), [Method::GET]),
+        reject_other_methods(&without_param(&each), [Method::GET]),
+        reject_other_methods(&without_param(&patch), [Method::GET]),
     ])
 }
 
-async fn show(Segment(id): Segment, app: App) -> ApiResult {
+async fn show(PathSegment(id): PathSegment, app: App) -> ApiResult {
     let (job, group) = app
         .store
-        .read(|tx| find(tx, &JobId::new(id)))?
-        .ok_or(AdminFault::JobNotFound)?;
+        .read(|tx| find_with_group(tx, &JobId::new(id)))?
+        .ok_or(AdminApiError::JobNotFound)?;
     Ok(ok(&JobView::of(&job, group)))
 }
 
 /// A job as it is shown; None when there is none.
-pub(crate) fn look(tx: &impl Rows, id: &JobId) -> StoreResult<Option<Value>> {
-    let found = find(tx, id)?;
+pub(crate) fn job_json(tx: &impl ReadableTx, id: &JobId) -> StoreResult<Option<Value>> {
+    let found = find_with_group(tx, id)?;
     Ok(found.map(|(job, group)| json!(JobView::of(&job, group))))
 }
 
-async fn download_patch(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
+async fn download_patch(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
     let id = JobId::new(id);
     let found = app.store.read(|tx| {
         let job = jobs::get(tx, &id)?;
         Ok(job.map(|job| (job.issue.key, patches::get(tx, &id))))
     });
-    let (issue, patch) = found?.ok_or(AdminFault::JobNotFound)?;
-    let patch = patch?.ok_or(AdminFault::NoPatch)?;
+    let (issue, patch) = found?.ok_or(AdminApiError::JobNotFound)?;
+    let patch = patch?.ok_or(AdminApiError::NoPatch)?;
     // It is work that nobody has reviewed: whoever takes it is noted before they have it.
-    let deed = by.did(Action::PatchRead, &id).told(issue);
+    let deed = by
+        .audit_event(Action::PatchDownloaded, &id)
+        .with_detail(issue);
     let now = app.now();
     let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
     noted.await?;
@@ -73,23 +76,26 @@ async fn download_patch(Segment(id): Segment, by: Actor, app: App) -> ApiResult 
 }
 
 /// A job and its group.
-pub(super) fn find(tx: &impl Rows, id: &JobId) -> StoreResult<Option<(Job, Group)>> {
+pub(super) fn find_with_group(
+    tx: &impl ReadableTx,
+    id: &JobId,
+) -> StoreResult<Option<(Job, JobGroupStatus)>> {
     let Some(job) = jobs::get(tx, id)? else {
         return Ok(None);
     };
-    let group = Group::of(tx, &job)?;
+    let group = JobGroupStatus::of(tx, &job)?;
     Ok(Some((job, group)))
 }
 
 /// How the planning and the implementation of one issue stand, by their latest jobs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Group {
+pub(super) struct JobGroupStatus {
     planning: Option<&'static str>,
     implementation: Option<&'static str>,
 }
 
-impl Group {
-    fn of(tx: &impl Rows, job: &Job) -> StoreResult<Self> {
+impl JobGroupStatus {
+    fn of(tx: &impl ReadableTx, job: &Job) -> StoreResult<Self> {
         let mut groups = HashMap::new();
         Self::of_issue(tx, &job.issue.id, &mut groups)?;
         Ok(groups.remove(&job.group).unwrap_or_default())
@@ -97,7 +103,7 @@ impl Group {
 
     /// Every group of an issue, by its id.
     pub(super) fn of_issue(
-        tx: &impl Rows,
+        tx: &impl ReadableTx,
         issue: &IssueId,
         groups: &mut HashMap<JobId, Self>,
     ) -> StoreResult<()> {
@@ -164,7 +170,7 @@ fn failure(state: &JobState) -> Failure {
             Some(FailureCode::ReviewUnapproved),
             Some(unresolved.join("\n")).filter(|lines| !lines.is_empty()),
         ),
-        JobState::Unknown
+        JobState::Reserved
         | JobState::Dispatched
         | JobState::Running
         | JobState::Completed
@@ -173,7 +179,7 @@ fn failure(state: &JobState) -> Failure {
 }
 
 impl<'a> JobView<'a> {
-    pub(super) fn of(job: &'a Job, group: Group) -> Self {
+    pub(super) fn of(job: &'a Job, group: JobGroupStatus) -> Self {
         let (failure_code, failure_reason) = failure(&job.state);
         let (run_id, run_url, machine_id) = match &job.run {
             Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), some(url), None),
@@ -218,7 +224,7 @@ impl<'a> JobView<'a> {
             started_at: job.started_at,
             finished_at: job.finished_at,
             usage: job.usage,
-            report: job.reported,
+            report: job.result_accepted,
         }
     }
 }

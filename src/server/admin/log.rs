@@ -5,33 +5,35 @@ use std::collections::{BTreeSet, HashMap};
 use warp::http::Method;
 use warp::{Filter, path};
 
-use super::jobs::{Group, JobView};
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use super::jobs::{JobGroupStatus, JobView};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::ids::IssueId;
 use domain::job::Job;
 use engine::app::App;
-use store::jobs::{self, LOG_SIZE};
+use store::jobs::{self, DISPATCH_LOG_SIZE};
 
 /// Routes of `/api/log`.
 pub fn routes(app: &App) -> Routes {
     let log = path!("api" / "log").boxed();
     one_of([
         log.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&log, [Method::GET]),
+        reject_other_methods(&log, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
     let read = app.store.read_long(|tx| {
-        let latest = jobs::latest(tx, LOG_SIZE)?;
+        let latest = jobs::latest(tx, DISPATCH_LOG_SIZE)?;
         let mut groups = HashMap::new();
         let issues: BTreeSet<&IssueId> = latest.iter().map(|job| &job.issue.id).collect();
         for issue in issues {
-            Group::of_issue(tx, issue, &mut groups)?;
+            JobGroupStatus::of_issue(tx, issue, &mut groups)?;
         }
         Ok((latest, groups))
     });

@@ -7,55 +7,56 @@ use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{
-    ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
-    with,
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, MAX_BODY, PathSegment, Routes, body, ok, one_of, operator, parse_json,
+    reject_other_methods, require_admin, with_app, without_param,
 };
 use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
 use domain::mapping::{
-    Change, Input, Mapping, MappingError, MappingView, MappingWarning, overlapping,
+    Mapping, MappingError, MappingInput, MappingPatch, MappingView, MappingWarning,
+    find_overlapping_key,
 };
 use domain::time::Timestamp;
 use engine::app::App;
 use engine::{budget, mapping_check};
 use store::{StoreResult, WriteTx, audit, mappings, secrets};
-use vendors::ticketing::Account;
+use vendors::ticketing::TicketingClient;
 
 /// Routes of `/api/mappings`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "mappings").boxed();
-    let each = path!("api" / "mappings" / Segment).boxed();
-    let (app_, operator) = (with(app), operator(app));
+    let each = path!("api" / "mappings" / PathSegment).boxed();
+    let (app_, operator) = (with_app(app), operator(app));
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(app_.clone())
             .then(list)
             .boxed(),
         all.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator.clone())
-            .and(body(BODY))
+            .and(body(MAX_BODY))
             .and(app_.clone())
             .then(save)
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::PATCH))
+            .and(require_admin(app, Method::PATCH))
             .and(operator.clone())
-            .and(body(BODY))
+            .and(body(MAX_BODY))
             .and(app_.clone())
             .then(change)
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator)
             .and(app_)
             .then(remove)
             .boxed(),
-        only(&all, [Method::GET, Method::POST]),
-        only(&any_of(&each), [Method::PATCH, Method::DELETE]),
+        reject_other_methods(&all, [Method::GET, Method::POST]),
+        reject_other_methods(&without_param(&each), [Method::PATCH, Method::DELETE]),
     ])
 }
 
@@ -63,14 +64,19 @@ async fn list(app: App) -> ApiResult {
     let all = app.store.read(mappings::all)?;
     let by_key: BTreeMap<&str, MappingView<'_>> = all
         .iter()
-        .map(|mapping| (mapping.team_key.as_str(), MappingView::of(mapping)))
+        .map(|mapping| {
+            (
+                mapping.team_key.as_str(),
+                MappingView::from_mapping(mapping),
+            )
+        })
         .collect();
     Ok(ok(&by_key))
 }
 
 async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(MappingError::Body)?;
-    let input = Input::read(body)?;
+    let body = parse_json(&body).ok_or(MappingError::InvalidBody)?;
+    let input = MappingInput::read(body)?;
     let now = app.now();
     check_ticketing(&app, &input, now).await?;
     let saved = app
@@ -78,7 +84,7 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
         .write(move |tx| store(tx, &by, &input, now))
         .await??;
     let looked_up = mapping_check::warnings(&app, &saved).await;
-    let answer = json!(MappingView::of(&saved));
+    let answer = json!(MappingView::from_mapping(&saved));
     Ok(ok(&with_warnings(&app, &saved, looked_up, answer)?))
 }
 
@@ -107,16 +113,16 @@ fn with_warnings(
 
 /// Asks the ticketing system about a mapping that breaks no rule of ours. A system that cannot be
 /// asked now, or refuses our credential, is no reason to refuse: a bad query is told of at each poll.
-async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(), ApiError> {
+async fn check_ticketing(app: &App, input: &MappingInput, now: Timestamp) -> Result<(), ApiError> {
     let stored = app.store.read(|tx| mappings::get(tx, &input.team_key))?;
     let Ok(mapping) = input.validate(stored.as_ref(), now) else {
         // The commit says which rule is broken.
         return Ok(());
     };
-    let Some(Account::Jira(jira)) = app.account(mapping.system()) else {
+    let Some(TicketingClient::Jira(jira)) = app.account(mapping.system()) else {
         return Ok(());
     };
-    let problems = match jira.check(&mapping).await {
+    let problems = match jira.validate_mapping(&mapping).await {
         Ok(problems) => problems,
         Err(error) if error.is_permanent() && !matches!(error.status(), Some(401 | 403)) => {
             vec![error.to_string()]
@@ -129,7 +135,7 @@ async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(),
     if problems.is_empty() {
         Ok(())
     } else {
-        Err(AdminFault::TicketingRefused(problems).into())
+        Err(AdminApiError::TicketingRejected(problems).into())
     }
 }
 
@@ -137,7 +143,7 @@ async fn check_ticketing(app: &App, input: &Input, now: Timestamp) -> Result<(),
 fn store(
     tx: &WriteTx<'_>,
     by: &Actor,
-    input: &Input,
+    input: &MappingInput,
     now: Timestamp,
 ) -> StoreResult<Result<Mapping, MappingError>> {
     let existing = mappings::all(tx)?;
@@ -147,12 +153,12 @@ fn store(
         Err(error) => return Ok(Err(error)),
     };
     let keys = existing.iter().map(|one| &one.team_key);
-    if let Some(other) = overlapping(&mapping.team_key, keys) {
-        let error = MappingError::Overlap(mapping.team_key.clone(), other.clone());
+    if let Some(other) = find_overlapping_key(&mapping.team_key, keys) {
+        let error = MappingError::OverlappingTeamKey(mapping.team_key.clone(), other.clone());
         return Ok(Err(error));
     }
     // The host does not care for case; what is known of its pull requests is found by the very name.
-    if let Some(known) = mappings::known_as(tx, &mapping.target())? {
+    if let Some(known) = mappings::canonical_repo(tx, &mapping.target_repo())? {
         (mapping.owner, mapping.repo) = (known.owner, known.name);
     }
     mappings::put(tx, &mapping)?;
@@ -160,19 +166,21 @@ fn store(
         Some(_) => Action::MappingUpdated,
         None => Action::MappingCreated,
     };
-    let deed = by.did(action, &mapping.team_key).told(mapping.target());
+    let deed = by
+        .audit_event(action, &mapping.team_key)
+        .with_detail(mapping.target_repo());
     audit::append(tx, &deed, now)?;
     Ok(Ok(mapping))
 }
 
-async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(MappingError::Body)?;
+async fn change(PathSegment(key): PathSegment, by: Actor, body: Bytes, app: App) -> ApiResult {
+    let body = parse_json(&body).ok_or(MappingError::InvalidBody)?;
     let (key, now) = (TeamKey::new(key), app.now());
-    let change = Change::read(body, &key)?;
-    if change.concerns_ticketing() {
+    let change = MappingPatch::read(body, &key)?;
+    if change.has_ticketing_fields() {
         let stored = app.store.read(|tx| mappings::get(tx, &key))?;
-        let stored = stored.ok_or(AdminFault::TeamNotFound)?;
-        check_ticketing(&app, &change.input(&stored)?, now).await?;
+        let stored = stored.ok_or(AdminApiError::TeamNotFound)?;
+        check_ticketing(&app, &change.apply_to(&stored)?, now).await?;
     }
     let given = change.clone();
     let changed = app
@@ -180,13 +188,13 @@ async fn change(Segment(key): Segment, by: Actor, body: Bytes, app: App) -> ApiR
         .write(move |tx| apply(tx, &by, &key, &given, now))
         .await??;
     let mut answer = json!({"updated": true});
-    if change.gives("paused") {
+    if change.has_field("paused") {
         answer["paused"] = json!(changed.paused);
     }
-    if change.gives("maxInProgressAiIssues") {
+    if change.has_field("maxInProgressAiIssues") {
         answer["maxInProgressAiIssues"] = json!(changed.max_in_progress);
     }
-    let looked_up = match ["owner", "repo", "defaultBranch"].map(|name| change.gives(name)) {
+    let looked_up = match ["owner", "repo", "defaultBranch"].map(|name| change.has_field(name)) {
         [false, false, false] => Vec::new(),
         _ => mapping_check::warnings(&app, &changed).await,
     };
@@ -198,27 +206,27 @@ fn apply(
     tx: &WriteTx<'_>,
     by: &Actor,
     key: &TeamKey,
-    change: &Change,
+    change: &MappingPatch,
     now: Timestamp,
 ) -> StoreResult<Result<Mapping, ApiError>> {
     let Some(mut mapping) = mappings::get(tx, key)? else {
-        return Ok(Err(AdminFault::TeamNotFound.into()));
+        return Ok(Err(AdminApiError::TeamNotFound.into()));
     };
     let deed = match change {
-        Change::Paused(paused) => {
+        MappingPatch::Paused(paused) => {
             mapping.paused = *paused;
             match paused {
-                true => by.did(Action::MappingPaused, key),
-                false => by.did(Action::MappingResumed, key),
+                true => by.audit_event(Action::MappingPaused, key),
+                false => by.audit_event(Action::MappingResumed, key),
             }
         }
-        Change::MaxInProgress(cap) => {
+        MappingPatch::MaxInProgress(cap) => {
             mapping.max_in_progress = *cap;
-            by.did(Action::MappingCapped, key)
-                .told(format!("maxInProgressAiIssues {cap}"))
+            by.audit_event(Action::MappingCapped, key)
+                .with_detail(format!("maxInProgressAiIssues {cap}"))
         }
-        Change::Fields(_) => {
-            return match change.input(&mapping) {
+        MappingPatch::Fields(_) => {
+            return match change.apply_to(&mapping) {
                 Ok(input) => Ok(store(tx, by, &input, now)?.map_err(ApiError::from)),
                 Err(error) => Ok(Err(error.into())),
             };
@@ -232,20 +240,20 @@ fn apply(
 
 /// Its running jobs go on being tracked to their end. Its team's secrets go with it: nobody could
 /// see them any more, and the next mapping of this key may be somebody else's.
-async fn remove(Segment(key): Segment, by: Actor, app: App) -> ApiResult {
+async fn remove(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
     let (key, now) = (TeamKey::new(key), app.now());
     let removed = app.store.write(move |tx| {
         if !mappings::remove(tx, &key)? {
             return Ok(false);
         }
         secrets::remove_team(tx, &key)?;
-        let deed = by.did(Action::MappingDeleted, &key);
+        let deed = by.audit_event(Action::MappingDeleted, &key);
         audit::append(tx, &deed, now)?;
         Ok(true)
     });
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))
     } else {
-        Err(AdminFault::NothingDeleted.into())
+        Err(AdminApiError::NothingDeleted.into())
     }
 }

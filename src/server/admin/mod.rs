@@ -2,6 +2,7 @@
 //!
 //! The order on every route is token, body, lookup, rule. Without an access code none of it exists.
 
+mod access_code_throttle;
 mod audit;
 mod auth;
 mod blockers;
@@ -17,17 +18,16 @@ mod paging;
 mod parked;
 mod pipelines_steps;
 mod poll;
+mod poll_snapshot;
 mod pulls;
 mod reaper;
 mod runner_mode;
 mod secrets;
 mod sessions;
 mod settings;
-mod sight;
 mod steps;
 mod sync_workflows;
 mod template_status;
-mod throttle;
 mod ticketing_b;
 mod usage;
 pub(super) mod why;
@@ -35,9 +35,9 @@ pub(super) mod why;
 use warp::Filter;
 use warp::http::Method;
 
-use super::parts::{ApiResult, Routes, one_of};
+use super::routing::{ApiResult, Routes, one_of};
 use engine::app::App;
-use store::crash::CrashPoint;
+use store::crash_injection::CrashPoint;
 
 /// Every admin route.
 pub fn routes(app: &App) -> Routes {
@@ -69,12 +69,12 @@ pub fn routes(app: &App) -> Routes {
         pipelines_steps::routes(app),
         template_status::routes(app),
     ]);
-    let crash = app.crash.clone();
+    let crash = app.crash_plan.clone();
     warp::method()
         .and(all)
         .map(move |method: Method, answer: ApiResult| {
             if method != Method::GET && answer.is_ok() {
-                crash.reach(CrashPoint::AdminStored);
+                crash.crash_if_planned(CrashPoint::AdminChangeStored);
             }
             answer
         })

@@ -5,43 +5,44 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{
-    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
+    with_app, without_param,
 };
 use domain::audit::Actor;
 use domain::time::Timestamp;
 use engine::app::App;
-use engine::errands::{self, ErrandError};
-use store::outbox::{self, Errand};
+use engine::outbox_admin::{self, OutboxError};
+use store::outbox::{self, OutboxEntry};
 
 /// Routes of `/api/outbox`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "outbox").boxed();
-    let each = path!("api" / "outbox" / Segment).boxed();
-    let retrying = path!("api" / "outbox" / Segment / "retry").boxed();
+    let each = path!("api" / "outbox" / PathSegment).boxed();
+    let retrying = path!("api" / "outbox" / PathSegment / "retry").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
         retrying
             .clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(retry)
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(remove)
             .boxed(),
-        only(&all, [Method::GET]),
-        only(&any_of(&retrying), [Method::POST]),
-        only(&any_of(&each), [Method::DELETE]),
+        reject_other_methods(&all, [Method::GET]),
+        reject_other_methods(&without_param(&retrying), [Method::POST]),
+        reject_other_methods(&without_param(&each), [Method::DELETE]),
     ])
 }
 
@@ -50,32 +51,32 @@ async fn list(app: App) -> ApiResult {
         .store
         .read_long(|tx| Ok((outbox::pending(tx)?, outbox::dead(tx)?)));
     let (pending, dead) = read.await?;
-    let views = |errands: &[Errand]| errands.iter().map(ErrandView::of).collect::<Vec<_>>();
+    let views = |errands: &[OutboxEntry]| errands.iter().map(ErrandView::of).collect::<Vec<_>>();
     Ok(ok(
         &json!({"pending": views(&pending), "dead": views(&dead)}),
     ))
 }
 
-async fn retry(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
-    errands::retry(&app, by, number(&id)?).await?;
+async fn retry(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
+    outbox_admin::retry(&app, by, number(&id)?).await?;
     Ok(ok(&json!({"retried": true})))
 }
 
-async fn remove(Segment(id): Segment, by: Actor, app: App) -> ApiResult {
+async fn remove(PathSegment(id): PathSegment, by: Actor, app: App) -> ApiResult {
     let removed = match number(&id) {
-        Ok(seq) => errands::drop(&app, by, seq).await,
+        Ok(seq) => outbox_admin::drop_entry(&app, by, seq).await,
         Err(unknown) => Err(unknown),
     };
     match removed {
         Ok(()) => Ok(ok(&json!({"deleted": true}))),
-        Err(ErrandError::Unknown) => Err(AdminFault::NothingDeleted.into()),
+        Err(OutboxError::NotFound) => Err(AdminApiError::NothingDeleted.into()),
         Err(error) => Err(ApiError::from(error)),
     }
 }
 
 /// What is no number is no errand's.
-fn number(id: &str) -> Result<u64, ErrandError> {
-    id.parse().map_err(|_| ErrandError::Unknown)
+fn number(id: &str) -> Result<u64, OutboxError> {
+    id.parse().map_err(|_| OutboxError::NotFound)
 }
 
 /// An errand on the wire. What it would say stays inside: that is strangers' text.
@@ -93,10 +94,10 @@ struct ErrandView {
 }
 
 impl ErrandView {
-    fn of(errand: &Errand) -> Self {
+    fn of(errand: &OutboxEntry) -> Self {
         Self {
             id: errand.seq.to_string(),
-            lane: errand.lane.clone(),
+            lane: errand.queue_key.clone(),
             name: errand.effect.name(),
             attempts: errand.attempts,
             pushed_at: errand.pushed_at,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::AdminFault;
+use crate::error::AdminApiError;
 
 /// The parameters of a query.
-pub(super) type Query = BTreeMap<String, String>;
+pub(super) type QueryParams = BTreeMap<String, String>;
 
 /// Maximum length of a page.
 pub(super) const MAX_LIMIT: usize = 500;
@@ -14,7 +14,7 @@ pub(super) const MAX_LIMIT: usize = 500;
 ///
 /// # Errors
 /// When it is given and not a whole number up to [`MAX_LIMIT`].
-pub(super) fn limit(query: &Query, otherwise: usize) -> Result<usize, AdminFault> {
+pub(super) fn parse_limit(query: &QueryParams, otherwise: usize) -> Result<usize, AdminApiError> {
     let Some(given) = query.get("limit") else {
         return Ok(otherwise);
     };
@@ -22,10 +22,10 @@ pub(super) fn limit(query: &Query, otherwise: usize) -> Result<usize, AdminFault
         .parse()
         .ok()
         .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-        .ok_or_else(|| rule("limit must be a whole number from 1 to 500"))
+        .ok_or_else(|| invalid("limit must be a whole number from 1 to 500"))
 }
 
 /// A rule that a query breaks.
-pub(super) fn rule(rule: &str) -> AdminFault {
-    AdminFault::Invalid(rule.to_owned())
+pub(super) fn invalid(rule: &str) -> AdminApiError {
+    AdminApiError::Invalid(rule.to_owned())
 }

@@ -6,16 +6,17 @@ use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
+    require_admin, with_app,
 };
 use domain::audit::{Action, Actor};
 use domain::ids::{IssueId, IssueKey};
 use domain::issue::Phase;
 use domain::time::Timestamp;
 use engine::app::App;
-use store::{audit, parked};
+use store::{audit, dispatch_breaker};
 
 /// Routes of `/api/parked`.
 pub fn routes(app: &App) -> Routes {
@@ -24,24 +25,24 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         unparked
             .clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(unpark)
             .boxed(),
-        only(&unparked, [Method::POST]),
+        reject_other_methods(&unparked, [Method::POST]),
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
-    let parked = app.store.read_long(parked::all).await?;
+    let parked = app.store.read_long(dispatch_breaker::all).await?;
     let views: Vec<ParkedView> = parked
         .into_iter()
         .map(|parked| ParkedView {
@@ -60,27 +61,27 @@ async fn list(app: App) -> ApiResult {
 
 /// Releases an issue; the next poll looks at it again, so one is asked for.
 async fn unpark(by: Actor, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(AdminFault::InvalidBody)?;
+    let body = parse_json(&body).ok_or(AdminApiError::InvalidBody)?;
     let named = body
         .get("issueId")
         .and_then(Value::as_str)
         .filter(|named| !named.is_empty());
-    let named = named.ok_or(AdminFault::IssueIdRequired)?.to_owned();
+    let named = named.ok_or(AdminApiError::IssueIdRequired)?.to_owned();
     let now = app.now();
     let unparked = app.store.write(move |tx| {
-        let mut all = parked::all(tx)?.into_iter();
-        match all.find(|parked| parked.issue.is_called(&named)) {
+        let mut all = dispatch_breaker::all(tx)?.into_iter();
+        match all.find(|parked| parked.issue.matches_id_or_key(&named)) {
             Some(parked) => {
-                let deed = by.did(Action::Unparked, &parked.issue.key);
+                let deed = by.audit_event(Action::Unparked, &parked.issue.key);
                 audit::append(tx, &deed, now)?;
-                parked::unpark(tx, &parked.issue.id)
+                dispatch_breaker::unpark(tx, &parked.issue.id)
             }
             None => Ok(false),
         }
     });
     let unparked = unparked.await?;
     if unparked {
-        app.bells.poll.notify_one();
+        app.notifiers.poll.notify_one();
     }
     Ok(ok(&serde_json::json!({ "unparked": unparked })))
 }

@@ -5,29 +5,36 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, off_thread, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, run_blocking, with_app,
+};
 use engine::app::App;
-use pipeline::Fault;
-use pipeline::{Pipeline, PipelineStep, Status, StepModule};
+use pipeline::DefinitionError;
+use pipeline::{CustomizationStatus, PipelineStep, PipelineSummary, StepSummary};
 
 /// Routes of `/api/pipelines-steps`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "pipelines-steps").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
     let root = app.config.custom_dir.clone();
     let shown = root.display().to_string();
-    let look = move || Ok((pipeline::pipelines(&root)?, pipeline::steps(&root)?));
-    let (pipelines, steps) = off_thread(&shown, look).await?;
+    let look = move || {
+        Ok((
+            pipeline::list_pipelines(&root)?,
+            pipeline::list_steps(&root)?,
+        ))
+    };
+    let (pipelines, steps) = run_blocking(&shown, look).await?;
     let pipelines: Vec<PipelineView> = pipelines.into_iter().map(Into::into).collect();
     let steps: Vec<ModuleView> = steps.into_iter().map(Into::into).collect();
     Ok(ok(&json!({"pipelines": pipelines, "steps": steps})))
@@ -37,7 +44,7 @@ async fn list(app: App) -> ApiResult {
 struct PipelineView {
     id: String,
     file: String,
-    status: Status,
+    status: CustomizationStatus,
     steps: Vec<StepView>,
     /// All that is wrong, in one text.
     error: Option<String>,
@@ -51,7 +58,7 @@ struct StepView {
     #[serde(rename = "type")]
     kind: String,
     module: Option<String>,
-    status: Status,
+    status: CustomizationStatus,
 }
 
 #[derive(Serialize)]
@@ -67,20 +74,24 @@ struct ModuleView {
     id: String,
     builtin_path: Option<String>,
     custom_path: Option<String>,
-    status: Status,
+    status: CustomizationStatus,
     error: Option<String>,
 }
 
-impl From<Pipeline> for PipelineView {
-    fn from(pipeline: Pipeline) -> Self {
-        let told: Vec<String> = pipeline.faults.iter().map(Fault::to_string).collect();
+impl From<PipelineSummary> for PipelineView {
+    fn from(pipeline: PipelineSummary) -> Self {
+        let told: Vec<String> = pipeline
+            .errors
+            .iter()
+            .map(DefinitionError::to_string)
+            .collect();
         Self {
             id: pipeline.id,
             file: pipeline.file,
             status: pipeline.status,
             steps: pipeline.steps.into_iter().map(Into::into).collect(),
             error: (!told.is_empty()).then(|| told.join("\n")),
-            errors: pipeline.faults.into_iter().map(Into::into).collect(),
+            errors: pipeline.errors.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -96,8 +107,8 @@ impl From<PipelineStep> for StepView {
     }
 }
 
-impl From<Fault> for FaultView {
-    fn from(fault: Fault) -> Self {
+impl From<DefinitionError> for FaultView {
+    fn from(fault: DefinitionError) -> Self {
         Self {
             file: fault.file,
             step: fault.step,
@@ -106,12 +117,12 @@ impl From<Fault> for FaultView {
     }
 }
 
-impl From<StepModule> for ModuleView {
-    fn from(step: StepModule) -> Self {
+impl From<StepSummary> for ModuleView {
+    fn from(step: StepSummary) -> Self {
         Self {
             id: step.id,
-            builtin_path: step.source,
-            custom_path: step.custom,
+            builtin_path: step.source_path,
+            custom_path: step.custom_path,
             status: step.status,
             error: step.error,
         }

@@ -4,7 +4,9 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, accepted, one_of, only, operator, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, accepted, one_of, operator, reject_other_methods, require_admin, with_app,
+};
 use domain::audit::{Action, Actor};
 use engine::app::App;
 use store::audit;
@@ -14,19 +16,19 @@ pub fn routes(app: &App) -> Routes {
     let poll = path!("api" / "poll").boxed();
     one_of([
         poll.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(start)
             .boxed(),
-        only(&poll, [Method::POST]),
+        reject_other_methods(&poll, [Method::POST]),
     ])
 }
 
 async fn start(by: Actor, app: App) -> ApiResult {
-    let (deed, now) = (by.did(Action::PollAsked, ""), app.now());
+    let (deed, now) = (by.audit_event(Action::PollRequested, ""), app.now());
     let noted = app.store.write(move |tx| audit::append(tx, &deed, now));
     noted.await?;
-    app.bells.poll.notify_one();
+    app.notifiers.poll.notify_one();
     Ok(accepted(&json!({"started": true})))
 }

@@ -4,13 +4,15 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
-use domain::feedback::{FindingState, PullId, PullRow};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
+use domain::feedback::{PullRequestId, PullRequestRecord, ReviewFindingState};
 use domain::ids::{IssueKey, JobId, TeamKey};
 use domain::job::{Job, JobState};
 use domain::time::Timestamp;
-use engine::app::{App, Healed};
-use store::{Rows, StoreResult, findings, jobs};
+use engine::app::{App, ReconciliationStats};
+use store::{ReadableTx, StoreResult, jobs, pull_feedback};
 
 /// How many are told; those with the latest runs.
 const TOLD: usize = 500;
@@ -20,21 +22,21 @@ pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "pulls").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
 async fn list(app: App) -> ApiResult {
     let pulls = app.store.read_long(read).await?;
-    let healing = HealingView::from(app.healing.healed());
+    let healing = HealingView::from(app.reconciliation.stats());
     Ok(ok(&PullsView { pulls, healing }))
 }
 
-fn read(tx: &impl Rows) -> StoreResult<Vec<PullView>> {
+fn read(tx: &impl ReadableTx) -> StoreResult<Vec<PullView>> {
     let mut views = Vec::new();
     for pull in jobs::latest_pulls(tx, TOLD)? {
         views.extend(view(tx, &pull)?);
@@ -42,7 +44,7 @@ fn read(tx: &impl Rows) -> StoreResult<Vec<PullView>> {
     Ok(views)
 }
 
-fn view(tx: &impl Rows, pull: &PullId) -> StoreResult<Option<PullView>> {
+fn view(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<PullView>> {
     let of_pull = jobs::of_pull(tx, &pull.repo, pull.number)?;
     let Some((job, opened)) = of_pull
         .last()
@@ -50,11 +52,11 @@ fn view(tx: &impl Rows, pull: &PullId) -> StoreResult<Option<PullView>> {
     else {
         return Ok(None);
     };
-    let row = findings::pull(tx, pull)?;
-    let waiting = findings::at_work(tx, pull)?;
+    let row = pull_feedback::get_pull(tx, pull)?;
+    let waiting = pull_feedback::unresolved(tx, pull)?;
     let waiting = waiting
         .iter()
-        .filter(|(_, one)| !matches!(one.state, FindingState::Taken { .. }));
+        .filter(|(_, one)| !matches!(one.state, ReviewFindingState::InProgress { .. }));
     Ok(Some(PullView {
         pr_url: opened.url.clone(),
         pr_number: pull.number,
@@ -68,7 +70,7 @@ fn view(tx: &impl Rows, pull: &PullId) -> StoreResult<Option<PullView>> {
         last_dispatched_at: job.dispatched_at.unwrap_or(job.reserved_at),
         job_id: job.id.clone(),
         draft: is_draft(&row, job),
-        state: row.standing.as_str(),
+        state: row.status.as_str(),
         findings_waiting: waiting.count(),
     }))
 }
@@ -76,7 +78,7 @@ fn view(tx: &impl Rows, pull: &PullId) -> StoreResult<Option<PullView>> {
 /// The spec knows four words here. (spec: *Other records*)
 fn status(state: &JobState) -> &'static str {
     match state {
-        JobState::Unknown | JobState::Dispatched | JobState::Running => "running",
+        JobState::Reserved | JobState::Dispatched | JobState::Running => "running",
         JobState::Completed => "completed",
         JobState::ReviewFailed { .. } => "review_failed",
         JobState::Failed { .. } | JobState::TimedOut { .. } => "failed",
@@ -84,7 +86,7 @@ fn status(state: &JobState) -> &'static str {
 }
 
 /// As the last run left it; without one that has ended, as the host told last.
-fn is_draft(row: &PullRow, job: &Job) -> bool {
+fn is_draft(row: &PullRequestRecord, job: &Job) -> bool {
     match job.state {
         JobState::ReviewFailed { .. } => true,
         JobState::Completed => false,
@@ -130,13 +132,13 @@ struct HealingView {
     found: u64,
 }
 
-impl From<Healed> for HealingView {
-    fn from(healed: Healed) -> Self {
-        let Healed {
+impl From<ReconciliationStats> for HealingView {
+    fn from(healed: ReconciliationStats) -> Self {
+        let ReconciliationStats {
             sweeps,
             last_swept_at,
-            looks,
-            found,
+            pulls_checked: looks,
+            missed_events: found,
         } = healed;
         Self {
             sweeps,

@@ -7,12 +7,14 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::ids::{IssueKey, TeamKey};
-use domain::reaping::{Badge, Rule};
+use domain::reaper::{ReapOutcome, ReaperRule};
 use domain::time::Timestamp;
 use engine::app::App;
-use store::reaper::{self, Action};
+use store::reaper_log::{self, ReaperAction};
 
 /// How many actions are shown when nobody says how many.
 const DEFAULT_LIMIT: usize = 20;
@@ -21,49 +23,53 @@ const DEFAULT_LIMIT: usize = 20;
 pub fn routes(app: &App) -> Routes {
     let summary = path!("api" / "reaper" / "summary").boxed();
     let recent = path!("api" / "reaper" / "recent").boxed();
-    let get = signed_in(app, Method::GET);
+    let get = require_admin(app, Method::GET);
     one_of([
         summary
             .clone()
             .and(get.clone())
-            .and(with(app))
+            .and(with_app(app))
             .then(summarise)
             .boxed(),
         recent
             .clone()
             .and(get)
             .and(warp::query::<BTreeMap<String, String>>())
-            .and(with(app))
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&summary, [Method::GET]),
-        only(&recent, [Method::GET]),
+        reject_other_methods(&summary, [Method::GET]),
+        reject_other_methods(&recent, [Method::GET]),
     ])
 }
 
 async fn summarise(app: App) -> ApiResult {
-    let from = app.now() - reaper::SUMMARY_SPAN;
-    let actions = app.store.read(|tx| reaper::since(tx, from))?;
-    let mut by_rule: BTreeMap<&str, usize> =
-        Rule::ALL.iter().map(|rule| (rule.as_str(), 0)).collect();
+    let from = app.now() - reaper_log::SUMMARY_WINDOW;
+    let actions = app.store.read(|tx| reaper_log::since(tx, from))?;
+    let mut by_rule: BTreeMap<&str, usize> = ReaperRule::ALL
+        .iter()
+        .map(|rule| (rule.as_str(), 0))
+        .collect();
     let destroyed = actions
         .iter()
-        .filter(|action| action.badge == Badge::Destroyed);
+        .filter(|action| action.outcome == ReapOutcome::Destroyed);
     for action in destroyed {
         *by_rule.entry(action.rule.as_str()).or_default() += 1;
     }
     Ok(ok(&json!({
         "total24h": by_rule.values().sum::<usize>(),
         "byRule": by_rule,
-        "lastSweepAt": app.pulse.last_sweep_at(),
+        "lastSweepAt": app.heartbeats.last_sweep_at(),
         "dryRun": app.config.reaper.dry_run,
     })))
 }
 
 async fn list(query: BTreeMap<String, String>, app: App) -> ApiResult {
     let asked = query.get("limit").and_then(|limit| limit.parse().ok());
-    let limit = asked.unwrap_or(DEFAULT_LIMIT).min(reaper::RECENT);
-    let actions = app.store.read(|tx| reaper::recent(tx, limit))?;
+    let limit = asked
+        .unwrap_or(DEFAULT_LIMIT)
+        .min(reaper_log::MAX_RECENT_ACTIONS);
+    let actions = app.store.read(|tx| reaper_log::recent(tx, limit))?;
     let shown: Vec<ActionView<'_>> = actions.iter().map(ActionView::of).collect();
     Ok(ok(&shown))
 }
@@ -72,16 +78,16 @@ async fn list(query: BTreeMap<String, String>, app: App) -> ApiResult {
 #[serde(rename_all = "camelCase")]
 struct ActionView<'a> {
     at: Timestamp,
-    rule: Rule,
+    rule: ReaperRule,
     machine_id: &'a str,
     tenant: Option<&'a TeamKey>,
     issue_identifier: Option<&'a IssueKey>,
     age_seconds: u64,
-    badge: Badge,
+    badge: ReapOutcome,
 }
 
 impl<'a> ActionView<'a> {
-    fn of(action: &'a Action) -> Self {
+    fn of(action: &'a ReaperAction) -> Self {
         Self {
             at: action.at,
             rule: action.rule,
@@ -89,7 +95,7 @@ impl<'a> ActionView<'a> {
             tenant: action.tenant.as_ref(),
             issue_identifier: action.issue.as_ref(),
             age_seconds: action.age_seconds,
-            badge: action.badge,
+            badge: action.outcome,
         }
     }
 }

@@ -5,33 +5,34 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
+    require_admin, with_app,
 };
 use domain::audit::{Action, Actor};
 use domain::ids::TeamKey;
-use domain::runner_mode::{RunnerMode, place};
+use domain::runner_mode::{RunnerMode, choose_placement};
 use engine::app::App;
-use store::{Rows, StoreResult, audit, mappings, settings};
+use store::{ReadableTx, StoreResult, audit, mappings, settings};
 
 /// Routes of `/api/runner-mode`.
 pub fn routes(app: &App) -> Routes {
     let mode = path!("api" / "runner-mode").boxed();
     one_of([
         mode.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(show)
             .boxed(),
         mode.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(save)
             .boxed(),
-        only(&mode, [Method::GET, Method::POST]),
+        reject_other_methods(&mode, [Method::GET, Method::POST]),
     ])
 }
 
@@ -41,20 +42,23 @@ async fn show(app: App) -> ApiResult {
 
 /// A mode that the environment overrides is stored all the same.
 async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).filter(|body| body.is_object());
-    let body = body.ok_or(AdminFault::InvalidBody)?;
+    let body = parse_json(&body).filter(|body| body.is_object());
+    let body = body.ok_or(AdminApiError::InvalidBody)?;
     let mode = body["mode"].as_str().and_then(RunnerMode::parse);
-    let mode = mode.ok_or(AdminFault::ModeUnknown)?;
-    let (deed, now) = (by.did(Action::RunnerModeSet, mode.as_str()), app.now());
+    let mode = mode.ok_or(AdminApiError::InvalidMode)?;
+    let (deed, now) = (
+        by.audit_event(Action::RunnerModeSet, mode.as_str()),
+        app.now(),
+    );
     let put = app.store.write(move |tx| {
         settings::put_runner_mode(tx, mode)?;
         audit::append(tx, &deed, now)
     });
     put.await?;
     // Issues that could not run in the mode before may run now.
-    app.bells.poll.notify_one();
+    app.notifiers.poll.notify_one();
     match app.config.runner_mode {
-        Some(in_force) => Err(AdminFault::ModeOverridden(in_force).into()),
+        Some(in_force) => Err(AdminApiError::ModeOverridden(in_force).into()),
         None => show(app).await,
     }
 }
@@ -76,7 +80,7 @@ struct Ineligible {
 }
 
 impl ModeView {
-    fn of(tx: &impl Rows, app: &App) -> StoreResult<Self> {
+    fn of(tx: &impl ReadableTx, app: &App) -> StoreResult<Self> {
         let stored = settings::runner_mode(tx)?;
         let source = match (app.config.runner_mode, stored) {
             (Some(_), _) => "env",
@@ -85,7 +89,7 @@ impl ModeView {
         };
         let mode = app.runner_mode(tx)?;
         let ineligible = mappings::all(tx)?.into_iter().filter_map(|mapping| {
-            let reason = place(mode, &mapping, app.available()).err()?;
+            let reason = choose_placement(mode, &mapping, app.available_runners()).err()?;
             let team_key = mapping.team_key;
             Some(Ineligible { team_key, reason })
         });

@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{
-    ApiResult, BODY, Routes, Segment, any_of, body, json, ok, one_of, only, operator, signed_in,
-    with,
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, MAX_BODY, PathSegment, Routes, body, ok, one_of, operator, parse_json,
+    reject_other_methods, require_admin, with_app, without_param,
 };
-use domain::audit::{Action, Actor, Deed};
+use domain::audit::{Action, Actor, AuditEvent};
 use domain::ids::TeamKey;
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
-use domain::secrets::{Scope, SecretName, variable_of};
+use domain::session_secrets::{SecretName, SecretScope, variable_from_stored_name};
 use domain::time::Timestamp;
 use engine::app::App;
-use store::secrets::Row;
-use store::{Rows, StoreResult, audit, mappings, secrets};
+use store::secrets::SealedSecretRow;
+use store::{ReadableTx, StoreResult, audit, mappings, secrets};
 
 /// Most bytes of a value: what machines and containers take for one variable, with room.
 const MAX_VALUE: usize = 32 << 10;
@@ -32,65 +32,65 @@ pub fn routes(app: &App) -> Routes {
 
 fn global_routes(app: &App) -> Routes {
     let all = path!("api" / "global-secrets").boxed();
-    let each = path!("api" / "global-secrets" / Segment).boxed();
-    let (app_, operator) = (with(app), operator(app));
+    let each = path!("api" / "global-secrets" / PathSegment).boxed();
+    let (app_, operator) = (with_app(app), operator(app));
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(app_.clone())
-            .then(|app| list(Scope::Global, app))
+            .then(|app| list(SecretScope::Global, app))
             .boxed(),
         all.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator.clone())
-            .and(body(BODY))
+            .and(body(MAX_BODY))
             .and(app_.clone())
-            .then(|by, body, app| save(Scope::Global, by, body, app))
+            .then(|by, body, app| save(SecretScope::Global, by, body, app))
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator)
             .and(app_)
-            .then(|name, by, app| remove(Scope::Global, name, by, app))
+            .then(|name, by, app| remove(SecretScope::Global, name, by, app))
             .boxed(),
-        only(&all, [Method::GET, Method::POST]),
-        only(&any_of(&each), [Method::DELETE]),
+        reject_other_methods(&all, [Method::GET, Method::POST]),
+        reject_other_methods(&without_param(&each), [Method::DELETE]),
     ])
 }
 
 fn team_routes(app: &App) -> Routes {
-    let all = path!("api" / "mappings" / Segment / "secrets").boxed();
-    let each = path!("api" / "mappings" / Segment / "secrets" / Segment).boxed();
-    let (app_, operator) = (with(app), operator(app));
+    let all = path!("api" / "mappings" / PathSegment / "secrets").boxed();
+    let each = path!("api" / "mappings" / PathSegment / "secrets" / PathSegment).boxed();
+    let (app_, operator) = (with_app(app), operator(app));
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(app_.clone())
             .then(|team, app| list(team_scope(team), app))
             .boxed(),
         all.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator.clone())
-            .and(body(BODY))
+            .and(body(MAX_BODY))
             .and(app_.clone())
             .then(|team, by, body, app| save(team_scope(team), by, body, app))
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator)
             .and(app_)
             .then(|team, name, by, app| remove(team_scope(team), name, by, app))
             .boxed(),
-        only(&any_of(&all), [Method::GET, Method::POST]),
-        only(&each.map(|_, _| ()).untuple_one().boxed(), [Method::DELETE]),
+        reject_other_methods(&without_param(&all), [Method::GET, Method::POST]),
+        reject_other_methods(&each.map(|_, _| ()).untuple_one().boxed(), [Method::DELETE]),
     ])
 }
 
-fn team_scope(Segment(team): Segment) -> Scope {
-    Scope::Team(TeamKey::new(team))
+fn team_scope(PathSegment(team): PathSegment) -> SecretScope {
+    SecretScope::Team(TeamKey::new(team))
 }
 
-async fn list(scope: Scope, app: App) -> ApiResult {
+async fn list(scope: SecretScope, app: App) -> ApiResult {
     enabled(&app)?;
     let rows = app.store.read(|tx| {
         if !exists(tx, &scope)? {
@@ -98,7 +98,7 @@ async fn list(scope: Scope, app: App) -> ApiResult {
         }
         secrets::of_scope(tx, &scope).map(Some)
     });
-    let rows = rows?.ok_or(AdminFault::TeamNotFound)?;
+    let rows = rows?.ok_or(AdminApiError::TeamNotFound)?;
     let shown: Vec<SecretView<'_>> = rows
         .iter()
         .filter_map(|row| SecretView::of(&scope, row))
@@ -106,30 +106,30 @@ async fn list(scope: Scope, app: App) -> ApiResult {
     Ok(ok(&shown))
 }
 
-async fn save(scope: Scope, by: Actor, body: Bytes, app: App) -> ApiResult {
+async fn save(scope: SecretScope, by: Actor, body: Bytes, app: App) -> ApiResult {
     enabled(&app)?;
-    let body = json(&body).filter(Value::is_object);
-    let body = body.ok_or(AdminFault::InvalidBody)?;
+    let body = parse_json(&body).filter(Value::is_object);
+    let body = body.ok_or(AdminApiError::InvalidBody)?;
     if !app.store.read(|tx| exists(tx, &scope))? {
-        return Err(AdminFault::TeamNotFound.into());
+        return Err(AdminApiError::TeamNotFound.into());
     }
     let text = |field: &str| body[field].as_str().filter(|text| !text.is_empty());
     let given = text("name").map(str::trim).filter(|name| !name.is_empty());
     let (Some(given), Some(value)) = (given, text("value")) else {
-        return Err(AdminFault::NameAndValueRequired.into());
+        return Err(AdminApiError::NameAndValueRequired.into());
     };
     let name = SecretName::parse(scope, given)?;
     fits(value)?;
     let sealed = app.vault.seal(&name, &Secret::new(value), app.now());
-    let sealed = sealed.map_err(|error| AdminFault::Vendor(error.to_string()))?;
+    let sealed = sealed.map_err(|error| AdminApiError::Vendor(error.to_string()))?;
     let variable = name.variable().to_owned();
     let (deed, now) = (deed(&by, Action::SecretSet, &name), app.now());
     let stored = app.store.write(move |tx| {
         if !exists(tx, name.scope())? {
-            return Ok(Err(AdminFault::TeamNotFound.into()));
+            return Ok(Err(AdminApiError::TeamNotFound.into()));
         }
         let teams = mappings::all(tx)?;
-        let allowed = name.may_be_set(teams.iter().map(|mapping| &mapping.team_key));
+        let allowed = name.check_allowed(teams.iter().map(|mapping| &mapping.team_key));
         if let Err(refusal) = allowed {
             return Ok(Err(ApiError::from(refusal)));
         }
@@ -140,13 +140,18 @@ async fn save(scope: Scope, by: Actor, body: Bytes, app: App) -> ApiResult {
     Ok(ok(&json!({ "name": variable })))
 }
 
-async fn remove(scope: Scope, Segment(given): Segment, by: Actor, app: App) -> ApiResult {
+async fn remove(
+    scope: SecretScope,
+    PathSegment(given): PathSegment,
+    by: Actor,
+    app: App,
+) -> ApiResult {
     enabled(&app)?;
     if !app.store.read(|tx| exists(tx, &scope))? {
-        return Err(AdminFault::TeamNotFound.into());
+        return Err(AdminApiError::TeamNotFound.into());
     }
     // A name that can be no secret's is none.
-    let name = SecretName::parse(scope, &given).map_err(|_| AdminFault::SecretNotFound)?;
+    let name = SecretName::parse(scope, &given).map_err(|_| AdminApiError::SecretNotFound)?;
     let (deed, now) = (deed(&by, Action::SecretDeleted, &name), app.now());
     let removed = app.store.write(move |tx| {
         let removed = secrets::remove(tx, &name)?;
@@ -158,33 +163,33 @@ async fn remove(scope: Scope, Segment(given): Segment, by: Actor, app: App) -> A
     if removed.await? {
         Ok(ok(&json!({"deleted": true})))
     } else {
-        Err(AdminFault::SecretNotFound.into())
+        Err(AdminApiError::SecretNotFound.into())
     }
 }
 
 /// Its name and never its value.
-fn deed(by: &Actor, action: Action, name: &SecretName) -> Deed {
+fn deed(by: &Actor, action: Action, name: &SecretName) -> AuditEvent {
     let whose = match name.scope() {
-        Scope::Global => "of every team".to_owned(),
-        Scope::Team(team) => format!("of team {team}"),
+        SecretScope::Global => "of every team".to_owned(),
+        SecretScope::Team(team) => format!("of team {team}"),
     };
-    by.did(action, name.variable()).told(whose)
+    by.audit_event(action, name.variable()).with_detail(whose)
 }
 
 /// Secrets reach sessions only. Where there are none they would be kept for nobody.
 fn enabled(app: &App) -> Result<(), ApiError> {
     let mode = app.store.read(|tx| app.runner_mode(tx))?;
-    if app.available().vm || mode == RunnerMode::Local {
+    if app.available_runners().vm || mode == RunnerMode::Local {
         Ok(())
     } else {
-        Err(AdminFault::SessionsNotConfigured.into())
+        Err(AdminApiError::SessionsNotConfigured.into())
     }
 }
 
-fn exists(tx: &impl Rows, scope: &Scope) -> StoreResult<bool> {
+fn exists(tx: &impl ReadableTx, scope: &SecretScope) -> StoreResult<bool> {
     match scope {
-        Scope::Global => Ok(true),
-        Scope::Team(team) => Ok(mappings::get(tx, team)?.is_some()),
+        SecretScope::Global => Ok(true),
+        SecretScope::Team(team) => Ok(mappings::get(tx, team)?.is_some()),
     }
 }
 
@@ -197,7 +202,7 @@ fn fits(value: &str) -> Result<(), ApiError> {
     } else {
         return Ok(());
     };
-    Err(AdminFault::Invalid(rule).into())
+    Err(AdminApiError::Invalid(rule).into())
 }
 
 #[derive(Serialize)]
@@ -209,9 +214,9 @@ struct SecretView<'a> {
 }
 
 impl<'a> SecretView<'a> {
-    fn of(scope: &Scope, row: &'a Row) -> Option<Self> {
+    fn of(scope: &SecretScope, row: &'a SealedSecretRow) -> Option<Self> {
         Some(Self {
-            name: variable_of(scope, &row.stored)?,
+            name: variable_from_stored_name(scope, &row.stored_name)?,
             updated_at: row.secret.updated_at,
         })
     }

@@ -7,16 +7,17 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
+    with_app, without_param,
 };
 use domain::audit::Actor;
 use domain::ids::{IssueKey, JobId};
-use domain::machine::{HostKind, Machine, Stage};
+use domain::machine::{HostKind, Machine, MachinePhase};
 use domain::time::Timestamp;
 use engine::app::App;
-use engine::reap::{self, Taken};
+use engine::reap::{self, DestroyOutcome};
 
 /// How long is the end of a machine waited for? What takes longer goes on by itself.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -24,21 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Routes of `/api/sessions`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "sessions").boxed();
-    let each = path!("api" / "sessions" / Segment).boxed();
+    let each = path!("api" / "sessions" / PathSegment).boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(list)
             .boxed(),
         each.clone()
-            .and(signed_in(app, Method::DELETE))
+            .and(require_admin(app, Method::DELETE))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(destroy)
             .boxed(),
-        only(&all, [Method::GET]),
-        only(&any_of(&each), [Method::DELETE]),
+        reject_other_methods(&all, [Method::GET]),
+        reject_other_methods(&without_param(&each), [Method::DELETE]),
     ])
 }
 
@@ -67,8 +68,8 @@ async fn list(app: App) -> ApiResult {
             false => app.redactor.redact(&error.to_string()),
         });
     let reasons: Vec<String> = reasons.collect();
-    Err(AdminFault::SessionsIncomplete {
-        unanswered,
+    Err(AdminApiError::SessionsIncomplete {
+        is_host_unreachable: unanswered,
         reason: reasons.join("; "),
         sessions: json!(shown),
     }
@@ -77,15 +78,17 @@ async fn list(app: App) -> ApiResult {
 
 /// Takes a machine down and resets its issue. What the host says to that is waited for a little;
 /// when it refuses, the destruction is owed all the same and tried again.
-async fn destroy(Segment(machine): Segment, by: Actor, app: App) -> ApiResult {
+async fn destroy(PathSegment(machine): PathSegment, by: Actor, app: App) -> ApiResult {
     if app.sessions.hosts().next().is_none() {
-        return Err(AdminFault::SessionsNotConfigured.into());
+        return Err(AdminApiError::SessionsNotConfigured.into());
     }
     match reap::destroy_session(&app, by, &machine, PATIENCE).await? {
-        Taken::Down => Ok(ok(&json!({"destroyed": true}))),
-        Taken::NotYet(why) => Err(AdminFault::Vendor(app.redactor.redact(&why)).into()),
-        Taken::Unanswered(host, why) => {
-            Err(AdminFault::HostUnanswered(silence(&app, host, &why)).into())
+        DestroyOutcome::Destroyed => Ok(ok(&json!({"destroyed": true}))),
+        DestroyOutcome::Retrying(why) => {
+            Err(AdminApiError::Vendor(app.redactor.redact(&why)).into())
+        }
+        DestroyOutcome::Unanswered(host, why) => {
+            Err(AdminApiError::HostUnreachable(silence(&app, host, &why)).into())
         }
     }
 }
@@ -120,11 +123,11 @@ struct SessionView<'a> {
 impl<'a> SessionView<'a> {
     /// None of a machine whose program is over or that is leaving. (spec: *Other state rules* 1)
     fn of(machine: &'a Machine, now: Timestamp) -> Option<Self> {
-        let state = match (machine.state.stage(), machine.state.as_str()) {
-            (Stage::Coming, "created") => "created",
-            (Stage::Coming, _) => "starting",
-            (Stage::AtWork, _) => "started",
-            (Stage::Over | Stage::Leaving, _) => return None,
+        let state = match (machine.state.phase(), machine.state.as_str()) {
+            (MachinePhase::Starting, "created") => "created",
+            (MachinePhase::Starting, _) => "starting",
+            (MachinePhase::Running, _) => "started",
+            (MachinePhase::Stopped | MachinePhase::Destroying, _) => return None,
         };
         Some(Self {
             machine_id: &machine.id,
@@ -134,9 +137,9 @@ impl<'a> SessionView<'a> {
             region: machine.region.as_deref(),
             created_at: machine.created_at,
             uptime_seconds: now.since(machine.created_at).as_secs(),
-            issue_identifier: machine.stamps.issue.as_ref(),
-            repo: machine.stamps.repo.as_ref().map(ToString::to_string),
-            job_id: &machine.stamps.job,
+            issue_identifier: machine.labels.issue.as_ref(),
+            repo: machine.labels.repo.as_ref().map(ToString::to_string),
+            job_id: &machine.labels.job,
         })
     }
 }

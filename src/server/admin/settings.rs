@@ -7,33 +7,34 @@ use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{
-    ApiResult, BODY, Routes, body, json, ok, one_of, only, operator, signed_in, with,
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, MAX_BODY, Routes, body, ok, one_of, operator, parse_json, reject_other_methods,
+    require_admin, with_app,
 };
 use domain::audit::{Action, Actor};
 use domain::mapping::is_plain_name;
 use engine::app::{App, DEFAULT_REGION};
-use store::settings::{self, Setting};
-use store::{Rows, StoreResult, audit};
+use store::settings::{self, OperatorSetting};
+use store::{ReadableTx, StoreResult, audit};
 
 /// Routes of `/api/settings`.
 pub fn routes(app: &App) -> Routes {
     let all = path!("api" / "settings").boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(show)
             .boxed(),
         all.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(body(BODY))
-            .and(with(app))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(save)
             .boxed(),
-        only(&all, [Method::GET, Method::POST]),
+        reject_other_methods(&all, [Method::GET, Method::POST]),
     ])
 }
 
@@ -43,10 +44,13 @@ async fn show(app: App) -> ApiResult {
 
 /// A setting that is left out stays; an empty text clears it.
 async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).filter(Value::is_object);
-    let body = body.ok_or(AdminFault::InvalidBody)?;
+    let body = parse_json(&body).filter(Value::is_object);
+    let body = body.ok_or(AdminApiError::InvalidBody)?;
     let mut given = Vec::new();
-    for setting in [Setting::VmSessionsApp, Setting::VmSessionsRegion] {
+    for setting in [
+        OperatorSetting::VmSessionsApp,
+        OperatorSetting::VmSessionsRegion,
+    ] {
         given.extend(read(&body, setting)?);
     }
     if given.is_empty() {
@@ -59,7 +63,9 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
             settings::put(tx, *setting, value)?;
             told.push(format!("{}={value}", setting.name()));
         }
-        let deed = by.did(Action::SettingsChanged, "").told(told.join(" "));
+        let deed = by
+            .audit_event(Action::SettingsChanged, "")
+            .with_detail(told.join(" "));
         audit::append(tx, &deed, now)
     });
     put.await?;
@@ -67,10 +73,13 @@ async fn save(by: Actor, body: Bytes, app: App) -> ApiResult {
 }
 
 /// Both become parts of an address.
-fn read(body: &Value, setting: Setting) -> Result<Option<(Setting, String)>, AdminFault> {
+fn read(
+    body: &Value,
+    setting: OperatorSetting,
+) -> Result<Option<(OperatorSetting, String)>, AdminApiError> {
     let rule = || {
         let name = setting.name();
-        AdminFault::Invalid(format!(
+        AdminApiError::Invalid(format!(
             "{name} must be letters, digits and '-', beginning with a letter or digit"
         ))
     };
@@ -108,12 +117,16 @@ struct SettingView {
 }
 
 impl SettingView {
-    fn of(tx: &impl Rows, app: &App, setting: Setting) -> StoreResult<Self> {
+    fn of(tx: &impl ReadableTx, app: &App, setting: OperatorSetting) -> StoreResult<Self> {
         let (env, started, default) = match setting {
-            Setting::VmSessionsApp => (&app.config.vm_sessions.app, &app.started_with.app, None),
-            Setting::VmSessionsRegion => (
+            OperatorSetting::VmSessionsApp => (
+                &app.config.vm_sessions.app,
+                &app.startup_settings.vm_sessions_app,
+                None,
+            ),
+            OperatorSetting::VmSessionsRegion => (
                 &app.config.vm_sessions.region,
-                &app.started_with.region,
+                &app.startup_settings.vm_sessions_region,
                 Some(DEFAULT_REGION),
             ),
         };
@@ -134,9 +147,9 @@ impl SettingView {
 }
 
 impl SettingsView {
-    fn of(tx: &impl Rows, app: &App) -> StoreResult<Self> {
-        let vm_sessions_app = SettingView::of(tx, app, Setting::VmSessionsApp)?;
-        let vm_sessions_region = SettingView::of(tx, app, Setting::VmSessionsRegion)?;
+    fn of(tx: &impl ReadableTx, app: &App) -> StoreResult<Self> {
+        let vm_sessions_app = SettingView::of(tx, app, OperatorSetting::VmSessionsApp)?;
+        let vm_sessions_region = SettingView::of(tx, app, OperatorSetting::VmSessionsRegion)?;
         Ok(Self {
             restart_required: vm_sessions_app.is_stale || vm_sessions_region.is_stale,
             vm_sessions_app,

@@ -14,13 +14,16 @@ use warp::http::header::{CONTENT_TYPE, HeaderValue};
 use warp::reply::{Reply, Response};
 use warp::{Filter, path};
 
-use super::jobs::{JobView, find};
-use super::paging::{self, MAX_LIMIT, Query, rule};
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{ApiResult, Routes, Segment, any_of, json_text, one_of, only, signed_in, with};
+use super::jobs::{JobView, find_with_group};
+use super::paging::{self, MAX_LIMIT, QueryParams, invalid};
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, PathSegment, Routes, json_text, one_of, reject_other_methods, require_admin,
+    with_app, without_param,
+};
 use domain::ids::JobId;
 use engine::app::App;
-use store::steps::{self, Page};
+use store::steps::{self, StepPage};
 use store::{StoreError, StoreResult};
 
 /// Size from which a piece of the body is sent, in bytes.
@@ -28,31 +31,31 @@ const PIECE: usize = 64 << 10;
 
 /// Routes of `/api/jobs/:id/steps`.
 pub fn routes(app: &App) -> Routes {
-    let steps = path!("api" / "jobs" / Segment / "steps").boxed();
+    let steps = path!("api" / "jobs" / PathSegment / "steps").boxed();
     one_of([
         steps
             .clone()
-            .and(signed_in(app, Method::GET))
-            .and(warp::query::<Query>())
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(warp::query::<QueryParams>())
+            .and(with_app(app))
             .then(list)
             .boxed(),
-        only(&any_of(&steps), [Method::GET]),
+        reject_other_methods(&without_param(&steps), [Method::GET]),
     ])
 }
 
-async fn list(Segment(id): Segment, query: Query, app: App) -> ApiResult {
+async fn list(PathSegment(id): PathSegment, query: QueryParams, app: App) -> ApiResult {
     let id = JobId::new(id);
-    let limit = paging::limit(&query, MAX_LIMIT)?;
-    let (asked, log) = (id.clone(), app.tails.of(&id));
+    let limit = paging::parse_limit(&query, MAX_LIMIT)?;
+    let (asked, log) = (id.clone(), app.log_tails.get(&id));
     // Every step of the job is looked at to find its place.
     let found = app.store.read_long(move |tx| {
-        let Some((job, group)) = find(tx, &asked)? else {
-            return Ok(Err(AdminFault::JobNotFound));
+        let Some((job, group)) = find_with_group(tx, &asked)? else {
+            return Ok(Err(AdminApiError::JobNotFound));
         };
         let after = query.get("after").map(String::as_str);
         let Some(page) = steps::page(tx, &asked, after, limit)? else {
-            return Ok(Err(rule("after must be the id of a step of this run")));
+            return Ok(Err(invalid("after must be the id of a step of this run")));
         };
         let job = json!(JobView::of(&job, group));
         Ok(Ok((job, page)))
@@ -78,7 +81,7 @@ struct Body {
 }
 
 impl Body {
-    fn new(app: App, job: JobId, head: String, page: Page) -> Self {
+    fn new(app: App, job: JobId, head: String, page: StepPage) -> Self {
         let (dropped, next) = (page.dropped, json!(page.next));
         let truncated = dropped > 0;
         let tail = format!(r#"],"truncated":{truncated},"dropped":{dropped},"next":{next}}}"#);

@@ -4,31 +4,32 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{
-    ApiResult, Routes, Segment, any_of, ok, one_of, only, operator, signed_in, with,
+use crate::routing::{
+    ApiResult, PathSegment, Routes, ok, one_of, operator, reject_other_methods, require_admin,
+    with_app, without_param,
 };
 use domain::audit::Actor;
 use domain::ids::TeamKey;
 use domain::templates::{SYNC_BRANCH, SyncReport, SyncStatus};
 use engine::app::App;
-use engine::sync;
+use engine::workflow_sync;
 
 /// Routes of `/api/mappings/:teamKey/sync-workflows`.
 pub fn routes(app: &App) -> Routes {
-    let sync = path!("api" / "mappings" / Segment / "sync-workflows").boxed();
+    let sync = path!("api" / "mappings" / PathSegment / "sync-workflows").boxed();
     one_of([
         sync.clone()
-            .and(signed_in(app, Method::POST))
+            .and(require_admin(app, Method::POST))
             .and(operator(app))
-            .and(with(app))
+            .and(with_app(app))
             .then(start)
             .boxed(),
-        only(&any_of(&sync), [Method::POST]),
+        reject_other_methods(&without_param(&sync), [Method::POST]),
     ])
 }
 
-async fn start(Segment(key): Segment, by: Actor, app: App) -> ApiResult {
-    let report = sync::request(&app, by, TeamKey::new(key)).await?;
+async fn start(PathSegment(key): PathSegment, by: Actor, app: App) -> ApiResult {
+    let report = workflow_sync::request(&app, by, TeamKey::new(key)).await?;
     Ok(ok(&SyncView::from(report)))
 }
 

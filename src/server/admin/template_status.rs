@@ -4,11 +4,13 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::ids::TeamKey;
-use domain::templates::FileStatus;
+use domain::templates::TemplateFileStatus;
 use engine::app::App;
-use engine::template_status::{self, ProjectStatus};
+use engine::template_status::{self, ProjectTemplateStatus};
 
 /// Routes of `/api/admin/template-status`.
 pub fn routes(app: &App) -> Routes {
@@ -16,11 +18,11 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         status
             .clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&status, [Method::GET]),
+        reject_other_methods(&status, [Method::GET]),
     ])
 }
 
@@ -35,8 +37,8 @@ struct StatusView {
     team_key: TeamKey,
     owner: String,
     repo: String,
-    planning: FileStatus,
-    implementation: FileStatus,
+    planning: TemplateFileStatus,
+    implementation: TemplateFileStatus,
     files: Vec<FileView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -45,11 +47,11 @@ struct StatusView {
 #[derive(Serialize)]
 struct FileView {
     path: String,
-    status: FileStatus,
+    status: TemplateFileStatus,
 }
 
-impl From<ProjectStatus> for StatusView {
-    fn from(project: ProjectStatus) -> Self {
+impl From<ProjectTemplateStatus> for StatusView {
+    fn from(project: ProjectTemplateStatus) -> Self {
         let files = project.files.into_iter();
         Self {
             team_key: project.mapping.team_key,

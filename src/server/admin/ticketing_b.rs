@@ -6,12 +6,15 @@ use serde_json::json;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::{AdminFault, ApiError};
-use crate::parts::{ApiResult, BODY, Routes, body, json, ok, one_of, only, signed_in, with};
+use crate::error::{AdminApiError, ApiError};
+use crate::routing::{
+    ApiResult, MAX_BODY, Routes, body, ok, one_of, parse_json, reject_other_methods, require_admin,
+    with_app,
+};
 use domain::issue::System;
 use engine::app::App;
 use vendors::http::VendorError;
-use vendors::ticketing::{Account, Jira};
+use vendors::ticketing::{Jira, TicketingClient};
 
 /// Routes of `/api/ticketing-b`.
 pub fn routes(app: &App) -> Routes {
@@ -21,28 +24,28 @@ pub fn routes(app: &App) -> Routes {
     one_of([
         validate
             .clone()
-            .and(signed_in(app, Method::POST))
-            .and(body(BODY))
-            .and(with(app))
+            .and(require_admin(app, Method::POST))
+            .and(body(MAX_BODY))
+            .and(with_app(app))
             .then(validate_query)
             .boxed(),
         fields
             .clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(warp::query::<Params>())
-            .and(with(app))
+            .and(with_app(app))
             .then(list_fields)
             .boxed(),
         options
             .clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(warp::query::<Params>())
-            .and(with(app))
+            .and(with_app(app))
             .then(list_options)
             .boxed(),
-        only(&validate, [Method::POST]),
-        only(&fields, [Method::GET]),
-        only(&options, [Method::GET]),
+        reject_other_methods(&validate, [Method::POST]),
+        reject_other_methods(&fields, [Method::GET]),
+        reject_other_methods(&options, [Method::GET]),
     ])
 }
 
@@ -50,23 +53,26 @@ pub fn routes(app: &App) -> Routes {
 type Params = Vec<(String, String)>;
 
 async fn validate_query(body: Bytes, app: App) -> ApiResult {
-    let body = json(&body).ok_or(AdminFault::InvalidJson)?;
-    let clause = filled(body["jql"].as_str()).ok_or(AdminFault::JqlRequired)?;
-    let problems = jira(&app)?.parse_query(clause).await.map_err(failed)?;
+    let body = parse_json(&body).ok_or(AdminApiError::InvalidJson)?;
+    let clause = filled(body["jql"].as_str()).ok_or(AdminApiError::JqlRequired)?;
+    let problems = jira(&app)?.validate_jql(clause).await.map_err(failed)?;
     if problems.is_empty() {
         Ok(ok(&json!({"ok": true})))
     } else {
-        Err(AdminFault::TicketingRefused(problems).into())
+        Err(AdminApiError::TicketingRejected(problems).into())
     }
 }
 
 async fn list_fields(query: Params, app: App) -> ApiResult {
     let name = param(&query, "name");
-    Ok(ok(&jira(&app)?.fields(name).await.map_err(failed)?))
+    Ok(ok(&jira(&app)?
+        .custom_fields(name)
+        .await
+        .map_err(failed)?))
 }
 
 async fn list_options(query: Params, app: App) -> ApiResult {
-    let field = param(&query, "fieldId").ok_or(AdminFault::FieldIdRequired)?;
+    let field = param(&query, "fieldId").ok_or(AdminApiError::FieldIdRequired)?;
     Ok(ok(&jira(&app)?
         .field_options(field)
         .await
@@ -82,13 +88,13 @@ fn filled(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn jira(app: &App) -> Result<&Jira, AdminFault> {
-    match app.account(System::B) {
-        Some(Account::Jira(jira)) => Ok(jira),
-        _ => Err(AdminFault::TicketingBNotConfigured),
+fn jira(app: &App) -> Result<&Jira, AdminApiError> {
+    match app.account(System::Jira) {
+        Some(TicketingClient::Jira(jira)) => Ok(jira),
+        _ => Err(AdminApiError::JiraNotConfigured),
     }
 }
 
 fn failed(error: VendorError) -> ApiError {
-    AdminFault::Vendor(error.to_string()).into()
+    AdminApiError::Vendor(error.to_string()).into()
 }

@@ -6,11 +6,13 @@ use serde::Serialize;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{ApiResult, Routes, ok, one_of, only, signed_in, with};
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+};
 use domain::ids::{IssueKey, TeamKey};
 use domain::mapping::Mapping;
-use domain::usage::{MicroUsd, Month, Spending, Sum};
+use domain::usage::{BudgetUsage, MicroUsd, Month, UsageTotals};
 use engine::app::App;
 use engine::budget;
 use store::usage::IssueUsage;
@@ -28,12 +30,12 @@ pub fn routes(app: &App) -> Routes {
         .boxed();
     one_of([
         all.clone()
-            .and(signed_in(app, Method::GET))
+            .and(require_admin(app, Method::GET))
             .and(query)
-            .and(with(app))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&all, [Method::GET]),
+        reject_other_methods(&all, [Method::GET]),
     ])
 }
 
@@ -44,7 +46,7 @@ async fn show(query: String, app: App) -> ApiResult {
     {
         Some(told) => Month::parse(told).ok_or_else(|| {
             let rule = "month must be YYYY-MM".to_owned();
-            AdminFault::Invalid(rule)
+            AdminApiError::Invalid(rule)
         })?,
         None => Month::of(app.now()),
     };
@@ -71,37 +73,43 @@ fn by_mapping(
     app: &App,
     month: Month,
     mapped: &[Mapping],
-    sums: Vec<(TeamKey, Sum)>,
+    sums: Vec<(TeamKey, UsageTotals)>,
 ) -> Vec<MappingView> {
-    let mut rows: BTreeMap<TeamKey, (Sum, Option<MicroUsd>)> = mapped
+    let mut rows: BTreeMap<TeamKey, (UsageTotals, Option<MicroUsd>)> = mapped
         .iter()
-        .map(|mapping| (mapping.team_key.clone(), (Sum::default(), mapping.budget)))
+        .map(|mapping| {
+            (
+                mapping.team_key.clone(),
+                (UsageTotals::default(), mapping.budget),
+            )
+        })
         .collect();
     for (team, sum) in sums {
         rows.entry(team).or_default().0 = sum;
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by(|(_, (a, _)), (_, (b, _))| dearest(a, b));
-    let view = |(team_key, (sum, budget)): (TeamKey, (Sum, Option<MicroUsd>))| MappingView {
-        team_key,
-        warning: budget.and_then(|_| budget::blind(app, &sum)),
-        used: SumView::of(sum),
-        budget_usd: budget.map(MicroUsd::to_usd),
-        budget_used_percent: budget.map(|budget| {
-            let spending = Spending {
-                month,
-                spent: sum.cost,
-                budget,
-            };
-            spending.percent()
-        }),
-    };
+    let view =
+        |(team_key, (sum, budget)): (TeamKey, (UsageTotals, Option<MicroUsd>))| MappingView {
+            team_key,
+            warning: budget.and_then(|_| budget::missing_cost_warning(app, &sum)),
+            used: SumView::of(sum),
+            budget_usd: budget.map(MicroUsd::to_usd),
+            budget_used_percent: budget.map(|budget| {
+                let spending = BudgetUsage {
+                    month,
+                    spent: sum.cost,
+                    budget,
+                };
+                spending.percent()
+            }),
+        };
     rows.into_iter().map(view).collect()
 }
 
 /// What costs more comes first; of what costs the same, what used more.
-fn dearest(a: &Sum, b: &Sum) -> std::cmp::Ordering {
-    let weight = |sum: &Sum| (sum.cost, sum.output_tokens, sum.runs);
+fn dearest(a: &UsageTotals, b: &UsageTotals) -> std::cmp::Ordering {
+    let weight = |sum: &UsageTotals| (sum.cost, sum.output_tokens, sum.runs);
     weight(b).cmp(&weight(a))
 }
 
@@ -160,7 +168,7 @@ struct SumView {
 }
 
 impl SumView {
-    fn of(sum: Sum) -> Self {
+    fn of(sum: UsageTotals) -> Self {
         Self {
             runs: sum.runs,
             turns: sum.turns,

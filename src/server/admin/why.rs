@@ -5,51 +5,60 @@ use serde_json::Value;
 use warp::http::Method;
 use warp::{Filter, path};
 
-use crate::error::AdminFault;
-use crate::parts::{ApiResult, Routes, Segment, any_of, ok, one_of, only, signed_in, with};
+use crate::error::AdminApiError;
+use crate::routing::{
+    ApiResult, PathSegment, Routes, ok, one_of, reject_other_methods, require_admin, with_app,
+    without_param,
+};
 use domain::decision::{self, Decision};
 use domain::ids::IssueKey;
 use domain::time::Timestamp;
 use engine::app::App;
-use store::{ReadTx, StoreResult, jobs, ledger, parked};
+use store::{ReadTx, StoreResult, decisions, dispatch_breaker, jobs};
 
 /// Routes of `/api/why`.
 pub fn routes(app: &App) -> Routes {
-    let each = path!("api" / "why" / Segment).boxed();
+    let each = path!("api" / "why" / PathSegment).boxed();
     one_of([
         each.clone()
-            .and(signed_in(app, Method::GET))
-            .and(with(app))
+            .and(require_admin(app, Method::GET))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&any_of(&each), [Method::GET]),
+        reject_other_methods(&without_param(&each), [Method::GET]),
     ])
 }
 
-async fn show(Segment(key): Segment, app: App) -> ApiResult {
+async fn show(PathSegment(key): PathSegment, app: App) -> ApiResult {
     let now = app.now();
-    let view = app.store.read(|tx| look(tx, &IssueKey::new(key), now))?;
-    Ok(ok(&view.ok_or(AdminFault::IssueNotFound)?))
+    let view = app
+        .store
+        .read(|tx| explain_issue(tx, &IssueKey::new(key), now))?;
+    Ok(ok(&view.ok_or(AdminApiError::IssueNotFound)?))
 }
 
 /// What is known of an issue; none when it was never seen.
-pub fn look(tx: &ReadTx, key: &IssueKey, now: Timestamp) -> StoreResult<Option<WhyView>> {
-    let Some(mut row) = ledger::get(tx, key)? else {
+pub fn explain_issue(
+    tx: &ReadTx,
+    key: &IssueKey,
+    now: Timestamp,
+) -> StoreResult<Option<IssueDecisionView>> {
+    let Some(mut row) = decisions::get(tx, key)? else {
         return Ok(None);
     };
     let jobs = jobs::of_issue(tx, &row.issue.id)?;
-    let is_parked = parked::get(tx, &row.issue.id)?.is_some();
-    let failed = decision::failed(&jobs, row.current(), is_parked, now);
+    let is_parked = dispatch_breaker::get(tx, &row.issue.id)?.is_some();
+    let failed = decision::decision_after_failure(&jobs, row.current(), is_parked, now);
     let decision = failed.or_else(|| row.decisions.pop());
     row.decisions.reverse();
-    Ok(Some(WhyView {
+    Ok(Some(IssueDecisionView {
         identifier: row.issue.key,
         title: row.issue.title,
         url: row.issue.url,
         decision,
         history: row.decisions,
         job: match jobs.last() {
-            Some(job) => super::jobs::look(tx, &job.id)?,
+            Some(job) => super::jobs::job_json(tx, &job.id)?,
             None => None,
         },
     }))
@@ -57,7 +66,7 @@ pub fn look(tx: &ReadTx, key: &IssueKey, now: Timestamp) -> StoreResult<Option<W
 
 /// What was decided about an issue, and the run that came of it.
 #[derive(Serialize)]
-pub struct WhyView {
+pub struct IssueDecisionView {
     identifier: IssueKey,
     title: String,
     url: String,

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::page::Page;
+use super::exposition::Exposition;
 use super::requests::ROUTES;
-use domain::decision::{Outcome, Reason};
+use domain::decision::{DecisionOutcome, WaitReason};
 use domain::job::{Job, JobKind};
 use domain::machine::HostKind;
-use domain::reaping::Rule;
+use domain::reaper::ReaperRule;
 use domain::time::Timestamp;
 use engine::app::{App, STATUSES};
 use engine::probe;
-use store::{FILE_NAME, Rows, StoreResult, audit, jobs, outbox};
+use store::{ReadableTx, STORE_FILE, StoreResult, audit, jobs, outbox};
 use vendors::http::now_millis;
 
 const KINDS: [JobKind; 4] = [
@@ -24,18 +24,18 @@ const KINDS: [JobKind; 4] = [
 const OPEN: [&str; 3] = ["unknown", "dispatched", "running"];
 const ENDED: [&str; 4] = ["completed", "review_failed", "failed", "timed_out"];
 /// What the store holds, in one look. None of it takes longer the older the store is.
-pub struct Held {
+pub struct StoreSnapshot {
     active: Vec<Job>,
     ended: BTreeMap<String, u64>,
-    outbox: outbox::Depth,
+    outbox: outbox::OutboxDepth,
     audited: u64,
 }
 
-impl Held {
-    pub fn read(tx: &impl Rows) -> StoreResult<Self> {
+impl StoreSnapshot {
+    pub fn read(tx: &impl ReadableTx) -> StoreResult<Self> {
         Ok(Self {
             active: jobs::active(tx)?,
-            ended: jobs::ended(tx)?,
+            ended: jobs::ended_counts(tx)?,
             outbox: outbox::depth(tx)?,
             audited: audit::head(tx)?.seq,
         })
@@ -43,8 +43,8 @@ impl Held {
 }
 
 /// Everything there is to show.
-pub fn page(app: &App, held: &Held) -> Page {
-    let mut page = Page::default();
+pub fn render(app: &App, held: &StoreSnapshot) -> Exposition {
+    let mut page = Exposition::default();
     process(&mut page, app);
     of_jobs(&mut page, held);
     polls(&mut page, app);
@@ -56,7 +56,7 @@ pub fn page(app: &App, held: &Held) -> Page {
     page
 }
 
-fn process(page: &mut Page, app: &App) {
+fn process(page: &mut Exposition, app: &App) {
     page.gauge(
         "agent_implement_build_info",
         "The version that runs; always 1.",
@@ -66,7 +66,7 @@ fn process(page: &mut Page, app: &App) {
         "process_start_time_seconds",
         "When the process began, since the epoch.",
     )
-    .sample(&[], seconds(app.metrics.began_at.as_millis()));
+    .sample(&[], seconds(app.metrics.started_at.as_millis()));
     if let Some(bytes) = resident_bytes() {
         page.gauge(
             "process_resident_memory_bytes",
@@ -78,7 +78,7 @@ fn process(page: &mut Page, app: &App) {
         "agent_implement_event_listeners",
         "Event streams that are open.",
     )
-    .count(&[], app.audience.listeners() as u64);
+    .count(&[], app.stream_subscribers.count() as u64);
 }
 
 fn seconds(millis: u64) -> f64 {
@@ -95,7 +95,7 @@ fn resident_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-fn of_jobs(page: &mut Page, held: &Held) {
+fn of_jobs(page: &mut Exposition, held: &StoreSnapshot) {
     let mut family = page.gauge(
         "agent_implement_jobs",
         "Runs that have not ended, by status and kind.",
@@ -113,62 +113,64 @@ fn of_jobs(page: &mut Page, held: &Held) {
     );
     for status in ENDED {
         for kind in KINDS {
-            let key = jobs::ending(status, kind);
+            let key = jobs::ended_count_key(status, kind);
             let count = held.ended.get(&key).copied().unwrap_or(0);
             family.count(&[("status", status), ("kind", kind.as_str())], count);
         }
     }
 }
 
-fn polls(page: &mut Page, app: &App) {
+fn polls(page: &mut Exposition, app: &App) {
     page.histogram(
         "agent_implement_poll_duration_seconds",
         "How long polls took.",
     )
-    .observed(&[], &app.metrics.polls.look());
+    .histogram(&[], &app.metrics.poll_duration.snapshot());
     let mut family = page.gauge(
         "agent_implement_poll_last_success_age_seconds",
         "Time since a ticketing system last answered a poll, or since the start if it never did.",
     );
-    let seen_at = app.sightings.seen_at();
+    let seen_at = app.poll_snapshots.polled_at();
     for account in &app.ticketing {
         let seen = seen_at.get(&account.system()).copied().flatten();
-        let age = app.now().since(seen.unwrap_or(app.metrics.began_at));
+        let age = app.now().since(seen.unwrap_or(app.metrics.started_at));
         family.sample(&[("system", account.name())], age.as_secs_f64());
     }
     let mut family = page.gauge(
         "agent_implement_decisions",
         "Flagged issues by what the last poll decided about them, and why they wait.",
     );
-    let counts = app.sightings.decisions();
+    let counts = app.poll_snapshots.decision_counts();
     let count = |outcome, reason| counts.get(&(outcome, reason)).copied().unwrap_or(0);
     for (outcome, word) in [
-        (Outcome::Dispatched, "dispatched"),
-        (Outcome::InProgress, "in-progress"),
-        (Outcome::Done, "done"),
-        (Outcome::Failed, "failed"),
+        (DecisionOutcome::Dispatched, "dispatched"),
+        (DecisionOutcome::InProgress, "in-progress"),
+        (DecisionOutcome::Done, "done"),
+        (DecisionOutcome::Failed, "failed"),
     ] {
         family.count(&[("outcome", word), ("reason", "")], count(outcome, None));
     }
-    for reason in Reason::ALL {
+    for reason in WaitReason::ALL {
         let labels = [("outcome", "waiting"), ("reason", reason.as_str())];
-        family.count(&labels, count(Outcome::Waiting, Some(reason)));
+        family.count(&labels, count(DecisionOutcome::Waiting, Some(reason)));
     }
     page.histogram(
         "agent_implement_trigger_to_dispatch_seconds",
         "From when a flagged issue was first seen to when its runner took the run.",
     )
-    .observed(&[], &app.metrics.trigger_to_dispatch.look());
+    .histogram(&[], &app.metrics.trigger_to_dispatch.snapshot());
 }
 
-fn owed(page: &mut Page, held: &Held, now: Timestamp) {
+fn owed(page: &mut Exposition, held: &StoreSnapshot, now: Timestamp) {
     let depth = &held.outbox;
     page.gauge(
         "agent_implement_outbox_pending",
         "Effects that are owed to the outside.",
     )
     .count(&[], depth.pending);
-    let age = depth.oldest.map_or(0.0, |at| now.since(at).as_secs_f64());
+    let age = depth
+        .oldest_pushed_at
+        .map_or(0.0, |at| now.since(at).as_secs_f64());
     page.gauge(
         "agent_implement_outbox_oldest_age_seconds",
         "Age of the oldest effect that is owed; 0 without one.",
@@ -181,8 +183,8 @@ fn owed(page: &mut Page, held: &Held, now: Timestamp) {
     .count(&[], depth.dead);
 }
 
-fn vendors(page: &mut Page, app: &App) {
-    let allowances = probe::allowances(app);
+fn vendors(page: &mut Exposition, app: &App) {
+    let allowances = probe::quotas(app);
     let mut family = page.gauge(
         "agent_implement_vendor_quota_remaining",
         "Requests that a vendor still takes before its quota is reset.",
@@ -211,8 +213,8 @@ fn vendors(page: &mut Page, app: &App) {
     }
 }
 
-fn machines(page: &mut Page, app: &App) {
-    let hosts = [HostKind::Vm, HostKind::Local].map(|host| (host, app.metrics.machines(host)));
+fn machines(page: &mut Exposition, app: &App) {
+    let hosts = [HostKind::Vm, HostKind::Local].map(|host| (host, app.metrics.host_machines(host)));
     let mut family = page.gauge(
         "agent_implement_machines",
         "Machines of ours that the last sweep saw.",
@@ -234,29 +236,29 @@ fn machines(page: &mut Page, app: &App) {
         "agent_implement_machines_reaped_total",
         "Machines that the reaper had destroyed, by its rule.",
     );
-    for rule in Rule::ALL {
+    for rule in ReaperRule::ALL {
         family.count(&[("rule", rule.as_str())], app.metrics.destroyed_by(rule));
     }
 }
 
-fn store(page: &mut Page, app: &App, held: &Held) {
-    let meters = app.store.meters();
+fn store(page: &mut Exposition, app: &App, held: &StoreSnapshot) {
+    let meters = app.store.commit_metrics();
     page.histogram(
         "agent_implement_store_commit_seconds",
         "How long commits to the disk took.",
     )
-    .observed(&[], &meters.commits.look());
+    .histogram(&[], &meters.duration.snapshot());
     page.histogram(
         "agent_implement_store_commit_writes",
         "How many writes shared a commit.",
     )
-    .observed(&[], &meters.groups.look());
+    .histogram(&[], &meters.group_size.snapshot());
     page.gauge(
         "agent_implement_store_healthy",
         "Whether the store can still be written to.",
     )
     .count(&[], app.store.is_healthy().into());
-    if let Ok(file) = fs::metadata(app.config.data_dir.join(FILE_NAME)) {
+    if let Ok(file) = fs::metadata(app.config.data_dir.join(STORE_FILE)) {
         page.gauge("agent_implement_store_bytes", "Size of the store's file.")
             .count(&[], file.len());
     }
@@ -268,8 +270,8 @@ fn store(page: &mut Page, app: &App, held: &Held) {
 }
 
 /// Of routes that were asked for at all.
-fn requests(page: &mut Page, app: &App) {
-    let routes = || ROUTES.iter().zip(app.metrics.requests());
+fn requests(page: &mut Exposition, app: &App) {
+    let routes = || ROUTES.iter().zip(app.metrics.routes());
     let mut family = page.counter(
         "agent_implement_http_requests_total",
         "Requests that were answered, by route and status.",
@@ -290,9 +292,9 @@ fn requests(page: &mut Page, app: &App) {
         "How long requests took until the head of their answer.",
     );
     for (route, meter) in routes() {
-        let seen = meter.time.look();
+        let seen = meter.latency.snapshot();
         if seen.count > 0 {
-            family.observed(&[("route", route)], &seen);
+            family.histogram(&[("route", route)], &seen);
         }
     }
 }

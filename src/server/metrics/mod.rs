@@ -3,8 +3,8 @@
 //! Who asks from this machine needs no token, unless the request says that it was passed on: a proxy
 //! beside the service makes every stranger look local. Everybody else needs the operator's token.
 
+mod exposition;
 mod families;
-mod page;
 pub(super) mod requests;
 
 use warp::Filter;
@@ -12,9 +12,9 @@ use warp::http::Method;
 use warp::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use warp::reply::Reply;
 
-use super::error::AdminFault;
-use super::parts::{ApiResult, Peer, Routes, method, one_of, only, with};
-use domain::keys::signature::bearer_equals;
+use super::error::AdminApiError;
+use super::routing::{ApiResult, Peer, Routes, method, one_of, reject_other_methods, with_app};
+use domain::crypto::signature::bearer_token_matches;
 use engine::app::App;
 
 /// What proxies write about whom they speak for.
@@ -29,27 +29,27 @@ pub fn routes(app: &App) -> Routes {
             .and(method(Method::GET))
             .and(warp::ext::optional::<Peer>())
             .and(warp::header::headers_cloned())
-            .and(with(app))
+            .and(with_app(app))
             .then(show)
             .boxed(),
-        only(&metrics, [Method::GET]),
+        reject_other_methods(&metrics, [Method::GET]),
     ])
 }
 
 async fn show(peer: Option<Peer>, headers: HeaderMap, app: App) -> ApiResult {
     if !is_local(peer, &headers) && !has_token(&app, &headers) {
-        return Err(AdminFault::Unauthorized.into());
+        return Err(AdminApiError::Unauthorized.into());
     }
-    let held = app.store.read_long(families::Held::read).await?;
-    let text = families::page(&app, &held).into_text();
-    Ok(warp::reply::with_header(text, CONTENT_TYPE, page::CONTENT_TYPE).into_response())
+    let held = app.store.read_long(families::StoreSnapshot::read).await?;
+    let text = families::render(&app, &held).into_text();
+    Ok(warp::reply::with_header(text, CONTENT_TYPE, exposition::CONTENT_TYPE).into_response())
 }
 
 /// Whether the request comes from this machine, and not through a proxy on it.
 fn is_local(peer: Option<Peer>, headers: &HeaderMap) -> bool {
     let is_here = match peer {
         Some(Peer::Network(address)) => address.ip().to_canonical().is_loopback(),
-        Some(Peer::Owner) => true,
+        Some(Peer::ControlSocket) => true,
         None => false,
     };
     is_here && !FORWARDED.iter().any(|name| headers.contains_key(*name))
@@ -60,7 +60,7 @@ fn has_token(app: &App, headers: &HeaderMap) -> bool {
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
     match (given, &app.config.metrics.token) {
-        (Some(given), Some(token)) => bearer_equals(given, token),
+        (Some(given), Some(token)) => bearer_token_matches(given, token),
         _ => false,
     }
 }

@@ -77,7 +77,7 @@ const _: () = assert!(ROUTES.len() <= MAX_ROUTES);
 
 /// Counts a request that was answered.
 pub fn count(metrics: &Metrics, path: &str, status: u16, took: Duration) {
-    metrics.request(index(path), status, took);
+    metrics.observe_request(index(path), status, took);
 }
 
 /// Which route of the table a path belongs to.

@@ -17,7 +17,7 @@ use warp::http::Method;
 use warp::{Filter, path};
 
 use super::error::ApiError;
-use super::parts::{ApiResult, Routes, json_text, method, one_of, only};
+use super::routing::{ApiResult, Routes, json_text, method, one_of, reject_other_methods};
 
 /// The parts, in the order in which they are joined.
 const FILES: [(&str, &str); 17] = [
@@ -63,7 +63,7 @@ pub(super) fn routes() -> Routes {
     let own = path!("api" / "openapi.json").boxed();
     one_of([
         own.clone().and(method(Method::GET)).then(show).boxed(),
-        only(&own, [Method::GET]),
+        reject_other_methods(&own, [Method::GET]),
     ])
 }
 

@@ -10,9 +10,9 @@ use bytes::BytesMut;
 use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
 use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
-use super::quota::{DEFAULT_PAUSE, Gate, Quota, is_rate_limit, retry_after_ms};
-use super::request::{OnRedirect, Repeat};
-use super::{ErrorKind, Method, Redactor, Request, Response, VendorError, now_millis};
+use super::rate_limit::{DEFAULT_PAUSE, Quota, RateLimiter, is_rate_limit, retry_after_ms};
+use super::request::{RedirectAuthorization, RetryMode};
+use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, now_millis};
 
 pub use download::DownloadError;
 
@@ -85,7 +85,7 @@ impl Proxies {
     }
 
     /// What the environment says is never asked: the configuration has read it.
-    pub(super) fn applied(&self, builder: ClientBuilder) -> ClientBuilder {
+    pub(super) fn apply_to(&self, builder: ClientBuilder) -> ClientBuilder {
         let proxies = self.https.iter().chain(&self.http);
         proxies.fold(builder.no_proxy(), |builder, proxy| {
             builder.proxy(proxy.clone())
@@ -103,7 +103,7 @@ struct Inner {
     vendor: &'static str,
     http: reqwest::Client,
     total_timeout: Duration,
-    gate: Gate,
+    gate: RateLimiter,
     redactor: Redactor,
 }
 
@@ -121,13 +121,13 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::new`].
-    pub fn through(
+    pub fn with_proxies(
         proxies: &Proxies,
         vendor: &'static str,
         redactor: Redactor,
     ) -> Result<Self, String> {
         Self::build(vendor, redactor, Timeouts::default(), || {
-            proxies.applied(reqwest::Client::builder())
+            proxies.apply_to(reqwest::Client::builder())
         })
     }
 
@@ -150,7 +150,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::new`].
-    pub fn on_socket(
+    pub fn with_unix_socket(
         vendor: &'static str,
         redactor: Redactor,
         timeouts: Timeouts,
@@ -194,7 +194,7 @@ impl Client {
                 vendor,
                 http,
                 total_timeout: timeouts.total,
-                gate: Gate::default(),
+                gate: RateLimiter::default(),
                 redactor,
             }),
         })
@@ -209,7 +209,7 @@ impl Client {
                 vendor,
                 http: self.inner.http.clone(),
                 total_timeout: self.inner.total_timeout,
-                gate: Gate::default(),
+                gate: RateLimiter::default(),
                 redactor,
             }),
         }
@@ -221,17 +221,17 @@ impl Client {
 
     /// The scarcest of the vendor's allowances; one that is used up before all others.
     pub fn quota(&self) -> Quota {
-        self.inner.gate.scarcest()
+        self.inner.gate.scarcest_quota()
     }
 
     /// Until when requests of an account are held back, if they are; in milliseconds since the epoch.
-    pub fn held_until(&self, account: &str) -> Option<u64> {
-        self.inner.gate.closed_until(account)
+    pub fn limited_until(&self, account: &str) -> Option<u64> {
+        self.inner.gate.limited_until(account)
     }
 
     /// Every allowance the vendor keeps for us.
     pub fn quotas(&self) -> Vec<Quota> {
-        self.inner.gate.all()
+        self.inner.gate.quotas()
     }
 
     /// Sends a request and reads the whole answer.
@@ -259,21 +259,21 @@ impl Client {
 
     /// Closes the gate after an answer that says *too many requests* in its body, and makes the
     /// error of it.
-    pub fn limited(&self, response: &Response) -> VendorError {
-        let until = self
-            .inner
-            .gate
-            .close(&response.account, &response.headers, DEFAULT_PAUSE);
+    pub fn record_rate_limit(&self, response: &Response) -> VendorError {
+        let until =
+            self.inner
+                .gate
+                .set_limited(&response.account, &response.headers, DEFAULT_PAUSE);
         VendorError::new(
             self.inner.vendor,
             response.action,
-            ErrorKind::Limited { until },
+            VendorErrorKind::RateLimited { until },
         )
     }
 
     async fn repeat(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(fault) = &request.fault {
-            return Err(self.error(request, ErrorKind::Connect(fault.clone())));
+        if let Some(fault) = &request.build_error {
+            return Err(self.error(request, VendorErrorKind::Connect(fault.clone())));
         }
         let mut backoff = FIRST_BACKOFF;
         for _ in 0..MAX_REPEATS {
@@ -285,7 +285,7 @@ impl Client {
                 .retry_after()
                 .unwrap_or_else(|| backoff.mul_f64(0.5 + fastrand::f64() / 2.0));
             let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
-            if request.repeat == Repeat::Never || !is_passing(&error) || wait >= time_left {
+            if request.retry == RetryMode::Never || !is_passing(&error) || wait >= time_left {
                 return Err(error);
             }
             tokio::time::sleep(wait).await;
@@ -295,20 +295,24 @@ impl Client {
     }
 
     async fn attempt(&self, request: &Request, started: Instant) -> Result<Response, VendorError> {
-        if let Some(until) = self.inner.gate.closed_until(&request.account) {
-            return Err(self.error(request, ErrorKind::Limited { until }));
+        if let Some(until) = self.inner.gate.limited_until(&request.account) {
+            return Err(self.error(request, VendorErrorKind::RateLimited { until }));
         }
         let time_left = self.inner.total_timeout.saturating_sub(started.elapsed());
         let answer = tokio::time::timeout(time_left, self.exchange(request))
             .await
-            .map_err(|_| self.error(request, ErrorKind::Timeout))??;
-        self.judge(request, answer)
+            .map_err(|_| self.error(request, VendorErrorKind::Timeout))??;
+        self.check_response(request, answer)
     }
 
     /// One request and its redirects, up to the last byte of the answer.
     async fn exchange(&self, request: &Request) -> Result<Answer, VendorError> {
-        let mut url = Url::parse(&request.url)
-            .map_err(|_| self.error(request, ErrorKind::Connect("the address is no URL".into())))?;
+        let mut url = Url::parse(&request.url).map_err(|_| {
+            self.error(
+                request,
+                VendorErrorKind::Connect("the address is no URL".into()),
+            )
+        })?;
         let mut headers = request.headers.clone();
         for _ in 0..=MAX_REDIRECTS {
             let mut call = self
@@ -322,20 +326,24 @@ impl Client {
             let response = call
                 .send()
                 .await
-                .map_err(|error| self.broken(request, &error))?;
+                .map_err(|error| self.transport_error(request, &error))?;
             let Some(next) = next_address(request, &url, &response) else {
-                return self.read(request, response).await;
+                return self.read_body(request, response).await;
             };
-            if next.origin() != url.origin() || request.on_redirect == OnRedirect::DropAuthorization
+            if next.origin() != url.origin()
+                || request.redirect_authorization == RedirectAuthorization::Never
             {
                 headers.remove(AUTHORIZATION);
             }
             url = next;
         }
-        Err(self.error(request, ErrorKind::Decode("too many redirects".into())))
+        Err(self.error(
+            request,
+            VendorErrorKind::Decode("too many redirects".into()),
+        ))
     }
 
-    async fn read(
+    async fn read_body(
         &self,
         request: &Request,
         mut response: reqwest::Response,
@@ -344,11 +352,11 @@ impl Client {
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| self.broken(request, &error))?
+            .map_err(|error| self.transport_error(request, &error))?
         {
             if body.len() + chunk.len() > request.max_body {
                 let cause = format!("it is longer than {} bytes", request.max_body);
-                return Err(self.error(request, ErrorKind::Decode(cause)));
+                return Err(self.error(request, VendorErrorKind::Decode(cause)));
             }
             body.extend_from_slice(&chunk);
         }
@@ -359,24 +367,25 @@ impl Client {
         })
     }
 
-    fn judge(&self, request: &Request, answer: Answer) -> Result<Response, VendorError> {
+    fn check_response(&self, request: &Request, answer: Answer) -> Result<Response, VendorError> {
         let Answer {
             status,
             headers,
             body,
         } = answer;
-        self.inner.gate.note(&request.account, &headers);
+        self.inner.gate.record_headers(&request.account, &headers);
         if is_rate_limit(status, &headers, &body) {
-            let until = self
-                .inner
-                .gate
-                .close(&request.account, &headers, request.unsaid_pause);
-            return Err(self.error(request, ErrorKind::Limited { until }));
+            let until =
+                self.inner
+                    .gate
+                    .set_limited(&request.account, &headers, request.default_pause);
+            return Err(self.error(request, VendorErrorKind::RateLimited { until }));
         }
-        let welcome =
-            (200..300).contains(&status) || status == 304 || request.accepted.contains(&status);
+        let welcome = (200..300).contains(&status)
+            || status == 304
+            || request.accepted_statuses.contains(&status);
         if !welcome {
-            let kind = ErrorKind::Status {
+            let kind = VendorErrorKind::Status {
                 status,
                 message: self.inner.redactor.excerpt(&said(&body)),
                 retry_after: retry_after_ms(&headers, now_millis()).map(Duration::from_millis),
@@ -394,20 +403,20 @@ impl Client {
         })
     }
 
-    fn broken(&self, request: &Request, error: &reqwest::Error) -> VendorError {
+    fn transport_error(&self, request: &Request, error: &reqwest::Error) -> VendorError {
         let cause = || self.inner.redactor.excerpt(&root_cause(error));
         // A connection that took too long to make is both; nothing was sent on it.
         let kind = if error.is_connect() || error.is_builder() {
-            ErrorKind::Connect(cause())
+            VendorErrorKind::Connect(cause())
         } else if error.is_timeout() {
-            ErrorKind::Timeout
+            VendorErrorKind::Timeout
         } else {
-            ErrorKind::Transport(cause())
+            VendorErrorKind::Transport(cause())
         };
         self.error(request, kind)
     }
 
-    fn error(&self, request: &Request, kind: ErrorKind) -> VendorError {
+    fn error(&self, request: &Request, kind: VendorErrorKind) -> VendorError {
         VendorError::new(self.inner.vendor, request.action, kind)
     }
 }
@@ -435,9 +444,11 @@ fn next_address(request: &Request, from: &Url, response: &reqwest::Response) -> 
 /// Whether the same call may succeed in a moment.
 fn is_passing(error: &VendorError) -> bool {
     match &error.kind {
-        ErrorKind::Connect(_) | ErrorKind::Transport(_) => true,
-        ErrorKind::Status { status, .. } => *status >= 500 || *status == 408,
-        ErrorKind::Timeout | ErrorKind::Decode(_) | ErrorKind::Limited { .. } => false,
+        VendorErrorKind::Connect(_) | VendorErrorKind::Transport(_) => true,
+        VendorErrorKind::Status { status, .. } => *status >= 500 || *status == 408,
+        VendorErrorKind::Timeout
+        | VendorErrorKind::Decode(_)
+        | VendorErrorKind::RateLimited { .. } => false,
     }
 }
 

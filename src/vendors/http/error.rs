@@ -12,11 +12,11 @@ pub struct VendorError {
     pub vendor: &'static str,
     /// What we were doing, such as `dispatching the workflow`.
     pub action: &'static str,
-    pub kind: ErrorKind,
+    pub kind: VendorErrorKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ErrorKind {
+pub enum VendorErrorKind {
     /// The vendor refused, or broke while working on it. GraphQL errors come with the HTTP status
     /// that says the same.
     Status {
@@ -35,11 +35,11 @@ pub enum ErrorKind {
     /// An answer came that we do not understand; the request was received.
     Decode(String),
     /// The vendor allows no requests before `until`, in milliseconds since the epoch.
-    Limited { until: u64 },
+    RateLimited { until: u64 },
 }
 
 impl VendorError {
-    pub fn new(vendor: &'static str, action: &'static str, kind: ErrorKind) -> Self {
+    pub fn new(vendor: &'static str, action: &'static str, kind: VendorErrorKind) -> Self {
         Self {
             vendor,
             action,
@@ -50,7 +50,7 @@ impl VendorError {
     /// The status the vendor answered with, if it refused.
     pub fn status(&self) -> Option<u16> {
         match self.kind {
-            ErrorKind::Status { status, .. } => Some(status),
+            VendorErrorKind::Status { status, .. } => Some(status),
             _ => None,
         }
     }
@@ -65,9 +65,11 @@ impl VendorError {
     /// looked for before it is asked again.
     pub fn is_ambiguous(&self) -> bool {
         match &self.kind {
-            ErrorKind::Timeout | ErrorKind::Transport(_) | ErrorKind::Decode(_) => true,
-            ErrorKind::Status { status, .. } => *status >= 500,
-            ErrorKind::Connect(_) | ErrorKind::Limited { .. } => false,
+            VendorErrorKind::Timeout
+            | VendorErrorKind::Transport(_)
+            | VendorErrorKind::Decode(_) => true,
+            VendorErrorKind::Status { status, .. } => *status >= 500,
+            VendorErrorKind::Connect(_) | VendorErrorKind::RateLimited { .. } => false,
         }
     }
 
@@ -75,7 +77,7 @@ impl VendorError {
     pub fn is_unanswered(&self) -> bool {
         matches!(
             self.kind,
-            ErrorKind::Timeout | ErrorKind::Connect(_) | ErrorKind::Transport(_)
+            VendorErrorKind::Timeout | VendorErrorKind::Connect(_) | VendorErrorKind::Transport(_)
         )
     }
 
@@ -90,17 +92,17 @@ impl VendorError {
     }
 
     /// Whether the vendor asks us to wait, rather than being out of order.
-    pub fn is_limited(&self) -> bool {
-        matches!(self.kind, ErrorKind::Limited { .. })
+    pub fn is_rate_limited(&self) -> bool {
+        matches!(self.kind, VendorErrorKind::RateLimited { .. })
     }
 
     /// How long the vendor wants to be left alone, if it said so.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.kind {
-            ErrorKind::Limited { until } => {
+            VendorErrorKind::RateLimited { until } => {
                 Some(Duration::from_millis(until.saturating_sub(now_millis())))
             }
-            ErrorKind::Status { retry_after, .. } => *retry_after,
+            VendorErrorKind::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
     }
@@ -110,21 +112,23 @@ impl fmt::Display for VendorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { vendor, action, .. } = self;
         match &self.kind {
-            ErrorKind::Status {
+            VendorErrorKind::Status {
                 status, message, ..
             } if message.is_empty() => write!(f, "{action}: {vendor} answered {status}"),
-            ErrorKind::Status {
+            VendorErrorKind::Status {
                 status, message, ..
             } => write!(f, "{action}: {vendor} answered {status}: {message}"),
-            ErrorKind::Timeout => write!(f, "{action}: {vendor} did not answer in time"),
-            ErrorKind::Connect(cause) => write!(f, "{action}: no connection to {vendor}: {cause}"),
-            ErrorKind::Transport(cause) => {
+            VendorErrorKind::Timeout => write!(f, "{action}: {vendor} did not answer in time"),
+            VendorErrorKind::Connect(cause) => {
+                write!(f, "{action}: no connection to {vendor}: {cause}")
+            }
+            VendorErrorKind::Transport(cause) => {
                 write!(f, "{action}: the connection to {vendor} broke: {cause}")
             }
-            ErrorKind::Decode(cause) => {
+            VendorErrorKind::Decode(cause) => {
                 write!(f, "{action}: {vendor}'s answer was not understood: {cause}")
             }
-            ErrorKind::Limited { until } => {
+            VendorErrorKind::RateLimited { until } => {
                 let moment = i64::try_from(*until)
                     .ok()
                     .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
@@ -148,7 +152,7 @@ mod tests {
         VendorError::new(
             "github",
             "reading the run",
-            ErrorKind::Status {
+            VendorErrorKind::Status {
                 status,
                 message: "no".into(),
                 retry_after: None,
@@ -159,7 +163,7 @@ mod tests {
     #[test]
     fn each_failure_says_whether_to_repeat_and_whether_to_look_first() {
         let kind = |kind| VendorError::new("github", "reading the run", kind);
-        let limited = kind(ErrorKind::Limited { until: 0 });
+        let limited = kind(VendorErrorKind::RateLimited { until: 0 });
         let rows = [
             (status(401), true, false),
             (status(404), true, false),
@@ -168,10 +172,18 @@ mod tests {
             (status(429), false, false),
             (status(500), false, true),
             (status(503), false, true),
-            (kind(ErrorKind::Timeout), false, true),
-            (kind(ErrorKind::Connect("refused".into())), false, false),
-            (kind(ErrorKind::Transport("reset".into())), false, true),
-            (kind(ErrorKind::Decode("no json".into())), false, true),
+            (kind(VendorErrorKind::Timeout), false, true),
+            (
+                kind(VendorErrorKind::Connect("refused".into())),
+                false,
+                false,
+            ),
+            (
+                kind(VendorErrorKind::Transport("reset".into())),
+                false,
+                true,
+            ),
+            (kind(VendorErrorKind::Decode("no json".into())), false, true),
             (limited.clone(), false, false),
         ];
         for (error, permanent, ambiguous) in rows {

@@ -6,18 +6,18 @@
 
 mod client;
 mod error;
-mod fields;
-mod quota;
+mod json_fields;
+mod rate_limit;
 pub mod redact;
 mod relay;
 mod request;
 
 pub use client::{Client, DownloadError, Proxies, Timeouts};
-pub use error::{ErrorKind, VendorError};
-pub use fields::read_fields;
-pub use quota::{LONGEST_PAUSE, Quota};
-pub use redact::{RedactLines, Redactor};
-pub use relay::{Permission, Relay, RelayClient};
+pub use error::{VendorError, VendorErrorKind};
+pub use json_fields::read_json_fields;
+pub use rate_limit::{LONGEST_PAUSE, Quota};
+pub use redact::{LineRedactor, Redactor};
+pub use relay::{Relay, RelayClient, RelayDecision};
 pub use request::{Method, Request, Response};
 
 /// Longest text, in bytes, that is worked on where it came in.
@@ -25,7 +25,7 @@ const SMALL_TEXT: usize = 64 << 10;
 
 /// Works on texts of this many bytes; large ones on a thread of their own, so that no other request
 /// waits for them.
-pub async fn off_runtime<T: Send + 'static>(
+pub async fn run_blocking_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
@@ -49,7 +49,7 @@ pub fn now_millis() -> u64 {
 }
 
 /// A text as one part of a path or query: all but letters, digits and `-._~` is escaped.
-pub fn url_encoded(text: &str) -> String {
+pub fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

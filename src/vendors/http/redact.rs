@@ -11,8 +11,8 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 
-use super::url_encoded;
-use domain::sensitive::{MARK, OpenKey, secrets_in, without};
+use super::percent_encode;
+use domain::sensitive_files::{PrivateKeyTracker, REDACTED, find_secrets, redact_ranges};
 
 /// How often may a secret be escaped on its way into a line, and still be known?
 const NESTED: usize = 4;
@@ -59,7 +59,7 @@ impl Redactor {
     }
 
     /// Whether one of the known values stands in the text, in any of its encodings.
-    pub fn finds_known(&self, text: &[u8]) -> bool {
+    pub fn contains_known_secret(&self, text: &[u8]) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.is_match(text))
     }
@@ -71,14 +71,14 @@ impl Redactor {
 
     /// The text with every secret replaced by [`MARK`].
     pub fn redact(&self, text: &str) -> String {
-        without(text, &self.spans(text))
+        redact_ranges(text, &self.spans(text))
     }
 
     /// The same of a text that is given away, which is mostly the text itself.
-    pub fn redacted(&self, text: String) -> String {
+    pub fn redact_owned(&self, text: String) -> String {
         match self.spans(&text) {
             spans if spans.is_empty() => text,
-            spans => without(&text, &spans),
+            spans => redact_ranges(&text, &spans),
         }
     }
 
@@ -97,10 +97,10 @@ impl Redactor {
     }
 
     /// Text that comes line by line.
-    pub fn lines(&self) -> RedactLines {
-        RedactLines {
+    pub fn line_redactor(&self) -> LineRedactor {
+        LineRedactor {
             redactor: self.clone(),
-            key: OpenKey::default(),
+            key: PrivateKeyTracker::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Redactor {
         if text.len() < SHORTEST_SECRET {
             return Vec::new();
         }
-        let mut spans = secrets_in(text);
+        let mut spans = find_secrets(text);
         let known = self.known.iter().flat_map(|known| known.find_iter(text));
         spans.extend(known.map(|found| found.range()));
         spans.sort_by_key(|span| span.start);
@@ -131,16 +131,16 @@ impl std::fmt::Debug for Redactor {
 }
 
 /// Redacts text that comes line by line, at the cost of each line alone.
-pub struct RedactLines {
+pub struct LineRedactor {
     redactor: Redactor,
-    key: OpenKey,
+    key: PrivateKeyTracker,
 }
 
-impl RedactLines {
+impl LineRedactor {
     /// The next line, without its end. A line of a private key is hidden whole.
     pub fn redact(&mut self, line: &str) -> String {
-        if self.key.continues(line) {
-            return MARK.to_owned();
+        if self.key.feed_line(line) {
+            return REDACTED.to_owned();
         }
         self.redactor.redact(line)
     }
@@ -159,7 +159,7 @@ fn forms(secret: &str) -> Vec<String> {
     let mut forms = vec![
         secret.to_owned(),
         HEXLOWER.encode(secret.as_bytes()),
-        url_encoded(secret),
+        percent_encode(secret),
     ];
     // What a shell or JSON makes of line breaks and quotes, and JSON of JSON: a vendor's answer in a
     // line of the log.

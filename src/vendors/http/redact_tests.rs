@@ -19,11 +19,11 @@ fn credentials_are_known_by_their_shape() {
         "https://hooks.slack.com/services/T000/B000/XXXX",
     ] {
         let redacted = Redactor::default().redact(&format!("before {secret} after"));
-        assert_eq!(redacted, format!("before {MARK} after"), "{secret}");
+        assert_eq!(redacted, format!("before {REDACTED} after"), "{secret}");
     }
     assert_eq!(
         Redactor::default().redact("cloning https://x-access-token:s3cr3t@github.com/o/r now"),
-        format!("cloning https://{MARK}github.com/o/r now")
+        format!("cloning https://{REDACTED}github.com/o/r now")
     );
     for plain in [
         "see https://github.com/o/r/pull/7:12",
@@ -51,7 +51,7 @@ fn known_values_are_found_in_every_encoding() {
         serde_json::Value::from(secret).to_string(),
     ] {
         let redacted = redactor.redact(&text);
-        assert!(redacted.contains(MARK), "{text} -> {redacted}");
+        assert!(redacted.contains(REDACTED), "{text} -> {redacted}");
     }
     assert_eq!(redactor.redact("a tiny word"), "a tiny word");
 }
@@ -60,14 +60,14 @@ fn known_values_are_found_in_every_encoding() {
 fn an_excerpt_is_one_line_and_redacted_before_it_is_cut() {
     let long = format!("{}\n  ghs_0123456789abcdefghij0123 tail", "x".repeat(480));
     let excerpt = Redactor::default().excerpt(&long);
-    assert!(excerpt.contains(MARK) && !excerpt.contains("ghs_") && !excerpt.contains('\n'));
+    assert!(excerpt.contains(REDACTED) && !excerpt.contains("ghs_") && !excerpt.contains('\n'));
     assert!(excerpt.chars().count() <= 501);
 }
 
 #[test]
 fn a_key_that_comes_line_by_line_is_hidden() {
     let run = "Zq7LkT9mWx2Vr8NpYc5HdJfBsGhAuEiC3oDy6Xt1";
-    let mut lines = Redactor::default().lines();
+    let mut lines = Redactor::default().line_redactor();
     let begin = ["-----BEGIN ", "PRIVATE KEY-----"].concat();
     let end = begin.replace("BEGIN", "END");
     let prefixed = format!("key.pem:3:{run}");
@@ -94,7 +94,7 @@ fn each_line_of_a_known_value_is_known() {
     for line in ["first-line-of-a-secret", "other-line-of-a-secret"] {
         assert_eq!(
             redactor.redact(&format!("1: {line}.")),
-            format!("1: {MARK}.")
+            format!("1: {REDACTED}.")
         );
     }
     assert_eq!(
@@ -119,7 +119,7 @@ proptest! {
     ) {
         let text = words.concat();
         let redactor = Redactor::new(["hunter2-secret"]);
-        let mut lines = redactor.lines();
+        let mut lines = redactor.line_redactor();
         let shown: Vec<String> = text.lines().map(|line| lines.redact(line)).collect();
         let shown = shown.join("\n");
         let whole = redactor.redact(&text);

@@ -52,14 +52,14 @@ const TO_PROGRAM: [&str; 4] = [
 
 /// The judgement on a request, from its head and what of its body has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permission {
-    Granted,
+pub enum RelayDecision {
+    Allow,
     /// More of the body has to be read first.
-    Undecided,
-    Refused,
+    NeedMoreBody,
+    Deny,
 }
 
-type Judge = dyn Fn(&str, &Parts, &[u8]) -> Permission + Send + Sync;
+type Judge = dyn Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync;
 
 /// The connections to a host. Certificates are read when it is made.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl RelayClient {
     pub fn new(proxies: &Proxies) -> Result<Self, String> {
         let builder = || {
             proxies
-                .applied(reqwest::Client::builder())
+                .apply_to(reqwest::Client::builder())
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(CONNECT_TIMEOUT)
                 .no_gzip()
@@ -101,7 +101,7 @@ impl RelayClient {
         base: &str,
         authorization: Option<HeaderValue>,
         key: &str,
-        judge: impl Fn(&str, &Parts, &[u8]) -> Permission + Send + Sync + 'static,
+        judge: impl Fn(&str, &Parts, &[u8]) -> RelayDecision + Send + Sync + 'static,
     ) -> io::Result<Relay> {
         let base = Url::parse(base).map_err(io::Error::other)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -136,7 +136,7 @@ pub struct Relay {
 
 impl Relay {
     /// The text with the host's address in place of the relay's.
-    pub fn with_host(&self, text: &str) -> String {
+    pub fn replace_with_upstream(&self, text: &str) -> String {
         text.replace(&self.origin, &self.host)
     }
 }
@@ -195,9 +195,9 @@ impl Shared {
         let mut head = BytesMut::new();
         loop {
             match (self.judge)(&rest, &parts, &head) {
-                Permission::Granted => break,
-                Permission::Undecided if head.len() < MAX_HEAD => {}
-                Permission::Undecided | Permission::Refused => {
+                RelayDecision::Allow => break,
+                RelayDecision::NeedMoreBody if head.len() < MAX_HEAD => {}
+                RelayDecision::NeedMoreBody | RelayDecision::Deny => {
                     return refusal(
                         StatusCode::FORBIDDEN,
                         "the run does not permit this request",
@@ -297,15 +297,15 @@ fn refusal(status: StatusCode, text: &str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use test_support::{Reply, TestServer};
+    use test_support::{StubReply, TestServer};
 
     async fn relay(server: &TestServer) -> Relay {
         test_support::install_tls();
         let client = RelayClient::new(&Proxies::default()).unwrap();
         let judge = |rest: &str, _: &Parts, head: &[u8]| match (rest, head) {
-            ("/read", _) | ("/write", b"yes") => Permission::Granted,
-            ("/write", b"" | b"y" | b"ye") => Permission::Undecided,
-            _ => Permission::Refused,
+            ("/read", _) | ("/write", b"yes") => RelayDecision::Allow,
+            ("/write", b"" | b"y" | b"ye") => RelayDecision::NeedMoreBody,
+            _ => RelayDecision::Deny,
         };
         let credential = Some(HeaderValue::from_static("Basic of-the-host"));
         let base = format!("{}/o/r.git", server.url);
@@ -321,7 +321,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_is_permitted_reaches_the_host_and_with_its_credential() {
-        let server = TestServer::start(|_, _| Reply::Say(200, vec![], "fine".into())).await;
+        let server =
+            TestServer::start(|_, _| StubReply::Response(200, vec![], "fine".into())).await;
         let relay = relay(&server).await;
         for (rest, key, body, expected) in [
             ("/read", "guessed", "", 403),
@@ -332,10 +333,10 @@ mod tests {
         ] {
             assert_eq!(status(&relay, rest, key, body).await, expected, "{rest}");
         }
-        assert!(server.asked().is_empty());
+        assert!(server.requests().is_empty());
         assert_eq!(status(&relay, "/write", "key", "yes").await, 200);
         assert_eq!(status(&relay, "/read", "key", "").await, 200);
-        let asked = server.asked();
+        let asked = server.requests();
         let paths: Vec<&str> = asked.iter().map(|asked| asked.path.as_str()).collect();
         assert_eq!(paths, ["/o/r.git/write", "/o/r.git/read"]);
         assert_eq!(asked[0].body, "yes");
@@ -346,24 +347,25 @@ mod tests {
 
     #[tokio::test]
     async fn the_host_may_move_the_repository_but_nobody_elsewhere_gets_the_credential() {
-        let elsewhere = TestServer::start(|_, _| Reply::Say(200, vec![], String::new())).await;
+        let elsewhere =
+            TestServer::start(|_, _| StubReply::Response(200, vec![], String::new())).await;
         let stranger = format!("{}/n/r.git/read", elsewhere.url);
         let server = TestServer::start(move |asked, count| match (asked.path.as_str(), count) {
             ("/o/r.git/read", 0) => {
-                Reply::Say(301, vec![], String::new()).header("location", &stranger)
+                StubReply::Response(301, vec![], String::new()).header("location", &stranger)
             }
             ("/o/r.git/read", _) => {
-                Reply::Say(301, vec![], String::new()).header("location", "/n/r.git/read")
+                StubReply::Response(301, vec![], String::new()).header("location", "/n/r.git/read")
             }
-            _ => Reply::Say(200, vec![], "moved".into()),
+            _ => StubReply::Response(200, vec![], "moved".into()),
         })
         .await;
         let relay = relay(&server).await;
         assert_eq!(status(&relay, "/read", "key", "").await, 502);
-        assert!(elsewhere.asked().is_empty());
+        assert!(elsewhere.requests().is_empty());
         assert_eq!(status(&relay, "/read", "key", "").await, 200);
         assert_eq!(status(&relay, "/write", "key", "yes").await, 200);
-        let asked = server.asked();
+        let asked = server.requests();
         let paths: Vec<&str> = asked.iter().map(|asked| asked.path.as_str()).collect();
         let expected = [
             "/o/r.git/read",
@@ -373,7 +375,7 @@ mod tests {
         ];
         assert_eq!(paths, expected);
         let origin = relay.url.trim_end_matches("/o/r.git");
-        let said = relay.with_host(&format!("unable to access '{origin}/o/r.git/'"));
+        let said = relay.replace_with_upstream(&format!("unable to access '{origin}/o/r.git/'"));
         assert_eq!(said, format!("unable to access '{}/o/r.git/'", server.url));
         drop(relay);
     }

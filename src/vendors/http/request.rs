@@ -7,8 +7,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::quota::DEFAULT_PAUSE;
-use super::{ErrorKind, Redactor, VendorError, url_encoded};
+use super::rate_limit::DEFAULT_PAUSE;
+use super::{Redactor, VendorError, VendorErrorKind, percent_encode};
 
 pub use reqwest::Method;
 
@@ -20,29 +20,29 @@ pub struct Request {
     pub(super) url: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Option<Bytes>,
-    pub(super) repeat: Repeat,
+    pub(super) retry: RetryMode,
     pub(super) account: String,
-    pub(super) unsaid_pause: Duration,
-    pub(super) accepted: Vec<u16>,
-    pub(super) on_redirect: OnRedirect,
+    pub(super) default_pause: Duration,
+    pub(super) accepted_statuses: Vec<u16>,
+    pub(super) redirect_authorization: RedirectAuthorization,
     pub(super) max_body: usize,
-    pub(super) fault: Option<String>,
+    pub(super) build_error: Option<String>,
 }
 
 /// May a request be sent a second time when we do not know what became of the first?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    Safe,
+pub(super) enum RetryMode {
+    Allowed,
     Never,
 }
 
 /// What happens to the Authorization header when the vendor sends us elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnRedirect {
+pub(super) enum RedirectAuthorization {
     /// Kept for the same origin only.
-    KeepAtOrigin,
+    SameOrigin,
     /// Dropped in any case, for places that are signed by their URL.
-    DropAuthorization,
+    Never,
 }
 
 /// How much of an answer do we read, unless the request says otherwise?
@@ -52,7 +52,7 @@ impl Request {
     /// A read: repeated when the connection breaks or the vendor stumbles.
     pub fn get(action: &'static str, url: impl Into<String>) -> Self {
         Self {
-            repeat: Repeat::Safe,
+            retry: RetryMode::Allowed,
             ..Self::new(action, Method::GET, url)
         }
     }
@@ -65,19 +65,19 @@ impl Request {
             url: url.into(),
             headers: HeaderMap::new(),
             body: None,
-            repeat: Repeat::Never,
+            retry: RetryMode::Never,
             account: String::new(),
-            unsaid_pause: DEFAULT_PAUSE,
-            accepted: Vec::new(),
-            on_redirect: OnRedirect::KeepAtOrigin,
+            default_pause: DEFAULT_PAUSE,
+            accepted_statuses: Vec::new(),
+            redirect_authorization: RedirectAuthorization::SameOrigin,
             max_body: MAX_BODY,
-            fault: None,
+            build_error: None,
         }
     }
 
     /// Declares that the call changes nothing, so that it may be repeated.
     pub fn safe(mut self) -> Self {
-        self.repeat = Repeat::Safe;
+        self.retry = RetryMode::Allowed;
         self
     }
 
@@ -86,7 +86,7 @@ impl Request {
             Ok(value) => {
                 self.headers.insert(HeaderName::from_static(name), value);
             }
-            Err(_) => self.fault = Some(format!("the header {name} cannot carry its value")),
+            Err(_) => self.build_error = Some(format!("the header {name} cannot carry its value")),
         }
         self
     }
@@ -98,7 +98,7 @@ impl Request {
                 value.set_sensitive(true);
                 self.headers.insert(AUTHORIZATION, value);
             }
-            Err(_) => self.fault = Some("the credential contains line breaks".to_owned()),
+            Err(_) => self.build_error = Some("the credential contains line breaks".to_owned()),
         }
         self
     }
@@ -110,7 +110,7 @@ impl Request {
     pub fn json(mut self, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
             Ok(body) => self.body = Some(body.into()),
-            Err(error) => self.fault = Some(format!("the body cannot be written: {error}")),
+            Err(error) => self.build_error = Some(format!("the body cannot be written: {error}")),
         }
         self.header("content-type", "application/json")
     }
@@ -119,7 +119,7 @@ impl Request {
     pub fn form(mut self, fields: &[(&str, &str)]) -> Self {
         let pairs: Vec<String> = fields
             .iter()
-            .map(|(name, value)| format!("{}={}", url_encoded(name), url_encoded(value)))
+            .map(|(name, value)| format!("{}={}", percent_encode(name), percent_encode(value)))
             .collect();
         self.body = Some(pairs.join("&").into());
         self.header("content-type", "application/x-www-form-urlencoded")
@@ -133,20 +133,20 @@ impl Request {
 
     /// How long the vendor is left alone when it takes no more requests and names no time; a minute
     /// unless its limits are known to be shorter.
-    pub fn unsaid_pause(mut self, pause: Duration) -> Self {
-        self.unsaid_pause = pause;
+    pub fn default_pause(mut self, pause: Duration) -> Self {
+        self.default_pause = pause;
         self
     }
 
     /// Hands an answer with this status to the caller instead of making it an error.
-    pub fn accept(mut self, status: u16) -> Self {
-        self.accepted.push(status);
+    pub fn accept_status(mut self, status: u16) -> Self {
+        self.accepted_statuses.push(status);
         self
     }
 
     /// Drops the Authorization header on any redirect, even within the host.
     pub fn redirect_without_authorization(mut self) -> Self {
-        self.on_redirect = OnRedirect::DropAuthorization;
+        self.redirect_authorization = RedirectAuthorization::Never;
         self
     }
 
@@ -200,22 +200,22 @@ impl Response {
     /// # Errors
     /// [`ErrorKind::Decode`] with the place where it stopped making sense.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, VendorError> {
-        serde_json::from_slice(&self.body).map_err(|error| self.misread(error))
+        serde_json::from_slice(&self.body).map_err(|error| self.decode_error(error))
     }
 
     /// An error for an answer whose meaning is not what was asked for.
-    pub fn misread(&self, cause: impl std::fmt::Display) -> VendorError {
+    pub fn decode_error(&self, cause: impl std::fmt::Display) -> VendorError {
         // Decoders quote the value they stumbled over, which may be a token.
         let cause = self.redactor.excerpt(&cause.to_string());
-        VendorError::new(self.vendor, self.action, ErrorKind::Decode(cause))
+        VendorError::new(self.vendor, self.action, VendorErrorKind::Decode(cause))
     }
 
     /// An error that says what the vendor said in other words than an HTTP status.
-    pub fn refusal(&self, status: u16, message: &str) -> VendorError {
+    pub fn status_error(&self, status: u16, message: &str) -> VendorError {
         VendorError::new(
             self.vendor,
             self.action,
-            ErrorKind::Status {
+            VendorErrorKind::Status {
                 status,
                 message: self.redactor.excerpt(message),
                 retry_after: None,

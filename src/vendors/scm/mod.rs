@@ -7,7 +7,9 @@ mod github;
 pub mod webhook;
 
 pub use github::{
-    CheckRun, Conversation, Credentials, DispatchError, FolderEntry, GitHub, LOG_READ_WITHIN,
-    NewCommit, NewPull, OpenPull, Permission, PrComment, Pull, PullState, RepoFile, RepoPurpose,
-    RepoToken, Review, ReviewThread, RunLog, RunRef, Spoken, TreeContent, TreeFile, WorkflowRun,
+    CheckRun, DispatchError, FeedbackItem, FolderEntry, GitHub, LOG_READ_TIMEOUT, NewCommit,
+    NewPullRequest, OpenPullRequest, PullRequest, PullRequestComment, PullRequestFeedback,
+    PullRequestReview, PullRequestState, RepoFile, RepoPermission, RepoToken, RepoTokenAccess,
+    ReviewThread, ScmCredentials, TreeContent, TreeFile, WorkflowRun, WorkflowRunLog,
+    WorkflowRunRef,
 };

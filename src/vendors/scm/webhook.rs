@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::http;
-use domain::feedback::{Author, PullId, Remark, Source, Verdict};
+use domain::feedback::{FeedbackAuthor, FeedbackSource, PullRequestId, ReviewComment, ReviewState};
 use domain::ids::Repo;
 use domain::time::Timestamp;
 
@@ -45,41 +45,41 @@ const FIELDS: &[&str] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebhookEvent {
     /// Something was said about a pull request, or what was said has been changed.
-    Said(Said),
+    Feedback(FeedbackEvent),
     /// Remarks do not stand any more: deleted, dismissed or settled.
-    TakenBack {
-        pull: PullId,
-        source: Source,
+    Withdrawn {
+        pull: PullRequestId,
+        source: FeedbackSource,
         ids: Vec<u64>,
     },
     /// A conversation at a line is open again.
-    Reopened {
-        pull: PullId,
+    ThreadReopened {
+        pull: PullRequestId,
         ids: Vec<u64>,
     },
-    Merged(Merged),
+    Merged(MergedPullRequest),
     Synchronized,
     /// Nothing that we act on; in a few words.
-    Other(&'static str),
+    Ignored(&'static str),
 }
 
 /// Something said, and what of the pull request came with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    pub pull: PullId,
-    pub remark: Remark,
+pub struct FeedbackEvent {
+    pub pull: PullRequestId,
+    pub comment: ReviewComment,
     /// The text of the pull request, which says whether it is ours.
     pub pull_body: String,
     pub is_open: bool,
-    pub by_its_author: bool,
+    pub is_by_pull_author: bool,
     /// Whether it was said before, in other words.
     pub is_edit: bool,
 }
 
 /// A merged pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Merged {
-    pub pull: PullId,
+pub struct MergedPullRequest {
+    pub pull: PullRequestId,
     pub url: String,
     pub branch: String,
     pub commit: String,
@@ -93,15 +93,15 @@ pub enum WebhookError {
 }
 
 /// What of a payload is looked at; None when it is no JSON object.
-pub fn payload(body: &[u8]) -> Option<Value> {
-    http::read_fields(body, FIELDS).filter(Value::is_object)
+pub fn parse_payload(body: &[u8]) -> Option<Value> {
+    http::read_json_fields(body, FIELDS).filter(Value::is_object)
 }
 
 /// Reads a payload. Without the header that names the event, its shape does.
 ///
 /// # Errors
 /// When a merged pull request lacks its number, address, branch, commit or repository.
-pub fn read(event: Option<&str>, payload: &Value) -> Result<WebhookEvent, WebhookError> {
+pub fn parse_event(event: Option<&str>, payload: &Value) -> Result<WebhookEvent, WebhookError> {
     let event = event.unwrap_or_else(|| shape(payload));
     let action = payload["action"].as_str().unwrap_or_default();
     let read = match (event, action) {
@@ -110,26 +110,26 @@ pub fn read(event: Option<&str>, payload: &Value) -> Result<WebhookEvent, Webhoo
             return Ok(WebhookEvent::Merged(merged));
         }
         ("pull_request", "synchronize") => return Ok(WebhookEvent::Synchronized),
-        ("pull_request", _) => return Ok(WebhookEvent::Other("not a merged pull request")),
+        ("pull_request", _) => return Ok(WebhookEvent::Ignored("not a merged pull request")),
         ("pull_request_review", "submitted" | "edited") => review(payload, action),
         ("pull_request_review", "dismissed") => {
-            taken_back(payload, Source::Review, &payload["review"])
+            taken_back(payload, FeedbackSource::Review, &payload["review"])
         }
         ("pull_request_review_comment", "created" | "edited") => line_comment(payload, action),
         ("pull_request_review_comment", "deleted") => {
-            taken_back(payload, Source::ReviewComment, &payload["comment"])
+            taken_back(payload, FeedbackSource::ReviewComment, &payload["comment"])
         }
         ("pull_request_review_thread", "resolved" | "unresolved") => thread(payload, action),
         ("issue_comment", _) if !payload["issue"]["pull_request"].is_object() => {
-            return Ok(WebhookEvent::Other("not on a pull request"));
+            return Ok(WebhookEvent::Ignored("not on a pull request"));
         }
         ("issue_comment", "created" | "edited") => issue_comment(payload, action),
         ("issue_comment", "deleted") => {
-            taken_back(payload, Source::IssueComment, &payload["comment"])
+            taken_back(payload, FeedbackSource::IssueComment, &payload["comment"])
         }
-        _ => return Ok(WebhookEvent::Other("unsupported event")),
+        _ => return Ok(WebhookEvent::Ignored("unsupported event")),
     };
-    Ok(read.unwrap_or(WebhookEvent::Other("incomplete payload")))
+    Ok(read.unwrap_or(WebhookEvent::Ignored("incomplete payload")))
 }
 
 fn shape(payload: &Value) -> &'static str {
@@ -144,9 +144,9 @@ fn shape(payload: &Value) -> &'static str {
     }
 }
 
-fn merged(payload: &Value) -> Option<Merged> {
+fn merged(payload: &Value) -> Option<MergedPullRequest> {
     let pull = &payload["pull_request"];
-    Some(Merged {
+    Some(MergedPullRequest {
         pull: pull_id(payload)?,
         url: text(&pull["html_url"])?,
         branch: text(&pull["head"]["ref"])?,
@@ -156,15 +156,19 @@ fn merged(payload: &Value) -> Option<Merged> {
 
 fn review(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let review = &payload["review"];
-    let verdict = Verdict::parse(review["state"].as_str()?)?;
-    let mut remark = remark(Source::Review, review, &review["submitted_at"])?;
-    remark.verdict = Some(verdict);
+    let verdict = ReviewState::parse(review["state"].as_str()?)?;
+    let mut remark = remark(FeedbackSource::Review, review, &review["submitted_at"])?;
+    remark.review_state = Some(verdict);
     said(payload, remark, &payload["pull_request"], action)
 }
 
 fn line_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let comment = &payload["comment"];
-    let mut remark = remark(Source::ReviewComment, comment, &comment["created_at"])?;
+    let mut remark = remark(
+        FeedbackSource::ReviewComment,
+        comment,
+        &comment["created_at"],
+    )?;
     remark.path = text(&comment["path"]);
     let line = comment["original_line"].as_u64();
     remark.line = line.or_else(|| comment["line"].as_u64());
@@ -173,30 +177,39 @@ fn line_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
 
 fn issue_comment(payload: &Value, action: &str) -> Option<WebhookEvent> {
     let comment = &payload["comment"];
-    let remark = remark(Source::IssueComment, comment, &comment["created_at"])?;
+    let remark = remark(
+        FeedbackSource::IssueComment,
+        comment,
+        &comment["created_at"],
+    )?;
     said(payload, remark, &payload["issue"], action)
 }
 
 /// `pull` is the pull request, or the issue that it is, too.
-fn said(payload: &Value, remark: Remark, pull: &Value, action: &str) -> Option<WebhookEvent> {
+fn said(
+    payload: &Value,
+    remark: ReviewComment,
+    pull: &Value,
+    action: &str,
+) -> Option<WebhookEvent> {
     let opened_by = author(&pull["user"]);
-    Some(WebhookEvent::Said(Said {
+    Some(WebhookEvent::Feedback(FeedbackEvent {
         pull: pull_id(payload)?,
-        by_its_author: opened_by.as_ref() == Some(&remark.author),
-        remark,
+        is_by_pull_author: opened_by.as_ref() == Some(&remark.author),
+        comment: remark,
         pull_body: pull["body"].as_str().unwrap_or_default().to_owned(),
         is_open: pull["state"] == "open",
         is_edit: action == "edited",
     }))
 }
 
-fn remark(source: Source, said: &Value, at: &Value) -> Option<Remark> {
+fn remark(source: FeedbackSource, said: &Value, at: &Value) -> Option<ReviewComment> {
     let created_at = at.as_str().and_then(Timestamp::parse);
-    Some(Remark {
+    Some(ReviewComment {
         source,
         id: said["id"].as_u64()?,
         author: author(&said["user"])?,
-        verdict: None,
+        review_state: None,
         path: None,
         line: None,
         body: said["body"].as_str().unwrap_or_default().to_owned(),
@@ -204,13 +217,13 @@ fn remark(source: Source, said: &Value, at: &Value) -> Option<Remark> {
     })
 }
 
-fn author(user: &Value) -> Option<Author> {
+fn author(user: &Value) -> Option<FeedbackAuthor> {
     let is_bot = user["type"] == "Bot";
-    Some(Author::of(&text(&user["login"])?, is_bot))
+    Some(FeedbackAuthor::from_account(&text(&user["login"])?, is_bot))
 }
 
-fn taken_back(payload: &Value, source: Source, what: &Value) -> Option<WebhookEvent> {
-    Some(WebhookEvent::TakenBack {
+fn taken_back(payload: &Value, source: FeedbackSource, what: &Value) -> Option<WebhookEvent> {
+    Some(WebhookEvent::Withdrawn {
         pull: pull_id(payload)?,
         source,
         ids: vec![what["id"].as_u64()?],
@@ -223,21 +236,21 @@ fn thread(payload: &Value, action: &str) -> Option<WebhookEvent> {
         .iter()
         .filter_map(|comment| comment["id"].as_u64())
         .collect();
-    let (pull, source) = (pull_id(payload)?, Source::ReviewComment);
+    let (pull, source) = (pull_id(payload)?, FeedbackSource::ReviewComment);
     Some(match action {
-        "resolved" => WebhookEvent::TakenBack { pull, source, ids },
-        _ => WebhookEvent::Reopened { pull, ids },
+        "resolved" => WebhookEvent::Withdrawn { pull, source, ids },
+        _ => WebhookEvent::ThreadReopened { pull, ids },
     })
 }
 
-fn pull_id(payload: &Value) -> Option<PullId> {
+fn pull_id(payload: &Value) -> Option<PullRequestId> {
     let numbers = [
         &payload["pull_request"]["number"],
         &payload["issue"]["number"],
     ];
     let number = numbers.into_iter().find_map(Value::as_u64)?;
     let repo = Repo::parse(payload["repository"]["full_name"].as_str()?)?;
-    (number > 0).then_some(PullId { repo, number })
+    (number > 0).then_some(PullRequestId { repo, number })
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -284,9 +297,9 @@ mod tests {
                 "pull_request_review_thread", "issue_comment", "ping",
             ];
             let event = events.get(event).copied();
-            let whole = read(event, &payload);
-            if let Some(kept) = super::payload(payload.to_string().as_bytes()) {
-                prop_assert_eq!(read(event, &kept), whole);
+            let whole = parse_event(event, &payload);
+            if let Some(kept) = super::parse_payload(payload.to_string().as_bytes()) {
+                prop_assert_eq!(parse_event(event, &kept), whole);
             }
         }
     }
@@ -341,18 +354,18 @@ mod tests {
                     _ => said.clone(),
                 };
             }
-            let kept = payload(whole.to_string().as_bytes()).unwrap();
-            let told = read(Some(event), &kept);
-            assert_eq!(told, read(Some(event), &whole), "{event}");
+            let kept = parse_payload(whole.to_string().as_bytes()).unwrap();
+            let told = parse_event(Some(event), &kept);
+            assert_eq!(told, parse_event(Some(event), &whole), "{event}");
             assert!(
-                !matches!(told, Ok(WebhookEvent::Other(_))),
+                !matches!(told, Ok(WebhookEvent::Ignored(_))),
                 "{event} {action}"
             );
-            assert_eq!(read(None, &kept), told, "{event} by its shape");
+            assert_eq!(parse_event(None, &kept), told, "{event} by its shape");
             assert!(!kept.to_string().contains("node_id"), "{kept}");
         }
-        assert_eq!(payload(b"[]"), None);
-        assert_eq!(payload(b"{"), None);
+        assert_eq!(parse_payload(b"[]"), None);
+        assert_eq!(parse_payload(b"{"), None);
     }
 
     #[test]
@@ -363,7 +376,10 @@ mod tests {
                 "head": {"ref": "b"}, "merge_commit_sha": "abc"},
             "repository": {"full_name": "acme/shop"},
         });
-        assert!(matches!(read(None, &whole), Ok(WebhookEvent::Merged(_))));
+        assert!(matches!(
+            parse_event(None, &whole),
+            Ok(WebhookEvent::Merged(_))
+        ));
         for field in [
             "/pull_request/number",
             "/pull_request/html_url",
@@ -374,13 +390,13 @@ mod tests {
             for bad in [Value::Null, json!(""), json!({})] {
                 let mut lacking = whole.clone();
                 *lacking.pointer_mut(field).unwrap() = bad;
-                let refused = read(Some("pull_request"), &lacking);
+                let refused = parse_event(Some("pull_request"), &lacking);
                 assert_eq!(refused, Err(WebhookError::MissingPullFields), "{field}");
             }
         }
         let mut closed = whole;
         closed["pull_request"]["merged"] = json!(false);
-        let other = WebhookEvent::Other("not a merged pull request");
-        assert_eq!(read(None, &closed), Ok(other));
+        let other = WebhookEvent::Ignored("not a merged pull request");
+        assert_eq!(parse_event(None, &closed), Ok(other));
     }
 }

@@ -1,16 +1,16 @@
 //! Runs as workflows of the repository host.
 
 use crate::http::VendorError;
-use crate::scm::{DispatchError, GitHub, RunRef, WorkflowRun};
+use crate::scm::{DispatchError, GitHub, WorkflowRun, WorkflowRunRef};
 use domain::ids::{JobId, Repo};
 use domain::run_config::RunConfig;
 use domain::time::Timestamp;
 
 /// What the host told when it took a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct DispatchedRun {
     /// Older hosts accept a dispatch without naming the run; it is then found by its name.
-    pub run: Option<RunRef>,
+    pub run: Option<WorkflowRunRef>,
 }
 
 /// Dispatches a workflow with everything the run needs.
@@ -24,11 +24,11 @@ pub async fn start(
     workflow: &str,
     git_ref: &str,
     run_config: &RunConfig,
-) -> Result<Started, DispatchError> {
+) -> Result<DispatchedRun, DispatchError> {
     let run = github
         .dispatch_workflow(repo, workflow, git_ref, &run_config.to_inputs())
         .await?;
-    Ok(Started { run })
+    Ok(DispatchedRun { run })
 }
 
 /// The run that carries this dispatch id in its name, among those created at `since` or later.
@@ -41,12 +41,14 @@ pub async fn find(
     dispatch_id: &JobId,
     since: Timestamp,
 ) -> Result<Option<WorkflowRun>, VendorError> {
-    let runs = github.runs_since(repo, since).await?;
-    Ok(runs.into_iter().find(|run| names(&run.name, dispatch_id)))
+    let runs = github.workflow_runs_since(repo, since).await?;
+    Ok(runs
+        .into_iter()
+        .find(|run| has_dispatch_id(&run.name, dispatch_id)))
 }
 
 /// Whether a run's name carries the dispatch id as a whole word.
-pub fn names(run_name: &str, dispatch_id: &JobId) -> bool {
+pub fn has_dispatch_id(run_name: &str, dispatch_id: &JobId) -> bool {
     run_name
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_')
         .any(|word| word == dispatch_id.as_str())
@@ -64,10 +66,10 @@ mod tests {
             "01JABC",
             "Implement ENG-1 (01JABC): title",
         ] {
-            assert!(names(name, &id), "{name}");
+            assert!(has_dispatch_id(name, &id), "{name}");
         }
         for name in ["", "01JABCD", "x01JABC", "01JABC-shadow", "ENG-1"] {
-            assert!(!names(name, &id), "{name}");
+            assert!(!has_dispatch_id(name, &id), "{name}");
         }
     }
 }

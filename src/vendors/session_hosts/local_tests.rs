@@ -1,6 +1,6 @@
 use super::*;
 use crate::http::test_client;
-use test_support::{Reply, TestServer};
+use test_support::{StubReply, TestServer};
 
 #[test]
 fn an_image_is_split_into_name_and_tag() {
@@ -48,9 +48,9 @@ async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_na
                 true => (500, json!({"message": WORDS, "response": 500})),
                 false => (201, json!({"Id": "c1"})),
             };
-            return Reply::json(status, &said);
+            return StubReply::json(status, &said);
         }
-        Reply::json(404, &json!({"message": "gone again"}))
+        StubReply::json(404, &json!({"message": "gone again"}))
     })
     .await;
     let docker = Docker::new(test_client("docker"), test_client("docker"), &server.url);
@@ -60,7 +60,7 @@ async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_na
         cpus: 1,
         memory_mb: 256,
         environment: [].into(),
-        stamps: Stamps {
+        labels: MachineLabels {
             instance: "here".into(),
             job: "01J".into(),
             issue: None,
@@ -73,14 +73,14 @@ async fn an_engine_that_cannot_name_its_machine_gets_a_container_without_that_na
     assert!(
         matches!(
             started,
-            Start::Refused {
+            MachineStartOutcome::Refused {
                 status: Some(404),
                 ..
             }
         ),
         "{started:?}"
     );
-    let asked = server.asked();
+    let asked = server.requests();
     let creates = asked.iter().filter(|asked| asked.path.contains("/create"));
     assert_eq!(creates.count(), 2);
 }

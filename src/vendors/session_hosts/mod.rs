@@ -4,71 +4,71 @@
 //! virtual machines, or containers of a Docker engine.
 
 pub mod ci;
-mod local;
-mod tail;
-mod vm;
+mod docker;
+mod fly_machines;
+mod log_tail;
 
 use futures_util::future::join_all;
 
 use crate::http::VendorError;
 use domain::ids::JobId;
-use domain::machine::{HostKind, Machine, MachineRef, MachineSpec, Variables};
+use domain::machine::{EnvVarMap, HostKind, Machine, MachineRef, MachineSpec};
 
-pub use local::Docker;
-pub use local::container_log;
-pub use vm::FlyMachines;
+pub use docker::Docker;
+pub use docker::container_log_tail;
+pub use fly_machines::FlyMachines;
 
 /// What a session runs, whatever its image starts by itself.
-const COMMAND: [&str; 2] = ["agent-implement", "run"];
+const SESSION_COMMAND: [&str; 2] = ["agent-implement", "run"];
 
 /// A place where machines stand.
 #[derive(Clone)]
-pub enum Host {
+pub enum SessionHost {
     Vm(FlyMachines),
     Local(Docker),
 }
 
-impl Host {
+impl SessionHost {
     pub fn kind(&self) -> HostKind {
         match self {
-            Host::Vm(_) => HostKind::Vm,
-            Host::Local(_) => HostKind::Local,
+            SessionHost::Vm(_) => HostKind::Vm,
+            SessionHost::Local(_) => HostKind::Local,
         }
     }
 }
 
 /// The hosts that are configured, and the machines of ours there. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Sessions {
-    hosts: Vec<Host>,
+pub struct SessionHosts {
+    hosts: Vec<SessionHost>,
     /// Stamped on every machine; machines without it are not seen.
     instance: String,
 }
 
 /// What came of a wish for a machine.
 #[derive(Debug)]
-pub enum Start {
+pub enum MachineStartOutcome {
     /// It was made, or was there already.
-    Made(Box<Machine>),
+    Started(Box<Machine>),
     /// The host has no room at the moment; what it said.
-    NoRoom(String),
+    NoCapacity(String),
     /// The host will not make such a machine; what it said, and with which HTTP status.
     Refused { status: Option<u16>, reason: String },
 }
 
 /// Why a machine could not be reached.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub enum SessionHostError {
     #[error("{}", not_configured(*.0))]
     NotConfigured(HostKind),
     #[error(transparent)]
     Vendor(#[from] VendorError),
 }
 
-impl SessionError {
+impl SessionHostError {
     /// Returns whether the host gave no answer at all.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, SessionError::Vendor(error) if error.is_unanswered())
+        matches!(self, SessionHostError::Vendor(error) if error.is_unanswered())
     }
 }
 
@@ -79,18 +79,18 @@ fn not_configured(host: HostKind) -> &'static str {
     }
 }
 
-impl Sessions {
-    pub fn new(hosts: Vec<Host>, instance: String) -> Self {
+impl SessionHosts {
+    pub fn new(hosts: Vec<SessionHost>, instance: String) -> Self {
         Self { hosts, instance }
     }
 
     /// Whether machines of this kind can be had.
-    pub fn has(&self, host: HostKind) -> bool {
+    pub fn has_host(&self, host: HostKind) -> bool {
         self.hosts().any(|known| known == host)
     }
 
     pub fn hosts(&self) -> impl Iterator<Item = HostKind> {
-        self.hosts.iter().map(Host::kind)
+        self.hosts.iter().map(SessionHost::kind)
     }
 
     /// The stamp of ours.
@@ -98,19 +98,23 @@ impl Sessions {
         &self.instance
     }
 
-    fn at(&self, host: HostKind) -> Result<&Host, SessionError> {
+    fn at(&self, host: HostKind) -> Result<&SessionHost, SessionHostError> {
         let found = self.hosts.iter().find(|known| known.kind() == host);
-        found.ok_or(SessionError::NotConfigured(host))
+        found.ok_or(SessionHostError::NotConfigured(host))
     }
 
     /// Makes a machine and lets it start. One of the same name that is ours is adopted.
     ///
     /// # Errors
     /// An ambiguous one may have made the machine: look with [`Sessions::find`] before asking again.
-    pub async fn start(&self, host: HostKind, spec: &MachineSpec) -> Result<Start, SessionError> {
+    pub async fn start(
+        &self,
+        host: HostKind,
+        spec: &MachineSpec,
+    ) -> Result<MachineStartOutcome, SessionHostError> {
         Ok(match self.at(host)? {
-            Host::Vm(vm) => vm.start(spec, &self.instance).await?,
-            Host::Local(docker) => docker.start(spec, &self.instance).await?,
+            SessionHost::Vm(vm) => vm.start(spec, &self.instance).await?,
+            SessionHost::Local(docker) => docker.start(spec, &self.instance).await?,
         })
     }
 
@@ -118,26 +122,30 @@ impl Sessions {
     ///
     /// # Errors
     /// What the host's list failed with.
-    pub async fn find(&self, host: HostKind, job: &JobId) -> Result<Option<Machine>, SessionError> {
+    pub async fn find(
+        &self,
+        host: HostKind,
+        job: &JobId,
+    ) -> Result<Option<Machine>, SessionHostError> {
         let machines = self.list(host).await?;
         Ok(machines
             .into_iter()
-            .find(|machine| machine.stamps.job == *job))
+            .find(|machine| machine.labels.job == *job))
     }
 
     /// Our machines at a host; those of others are left out.
     ///
     /// # Errors
     /// What the host answered.
-    pub async fn list(&self, host: HostKind) -> Result<Vec<Machine>, SessionError> {
+    pub async fn list(&self, host: HostKind) -> Result<Vec<Machine>, SessionHostError> {
         Ok(match self.at(host)? {
-            Host::Vm(vm) => vm.list(&self.instance).await?,
-            Host::Local(docker) => docker.list(&self.instance).await?,
+            SessionHost::Vm(vm) => vm.list(&self.instance).await?,
+            SessionHost::Local(docker) => docker.list(&self.instance).await?,
         })
     }
 
     /// Our machines at every host, or what a host answered instead.
-    pub async fn list_all(&self) -> Vec<(HostKind, Result<Vec<Machine>, SessionError>)> {
+    pub async fn list_all(&self) -> Vec<(HostKind, Result<Vec<Machine>, SessionHostError>)> {
         let looks = self.hosts().map(async |host| (host, self.list(host).await));
         join_all(looks).await
     }
@@ -146,10 +154,10 @@ impl Sessions {
     ///
     /// # Errors
     /// What the engine answered, or that there is none.
-    pub async fn image_labels(&self, image: &str) -> Result<Option<Variables>, SessionError> {
+    pub async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, SessionHostError> {
         match self.at(HostKind::Local)? {
-            Host::Local(docker) => Ok(docker.image_labels(image).await?),
-            Host::Vm(_) => Err(SessionError::NotConfigured(HostKind::Local)),
+            SessionHost::Local(docker) => Ok(docker.image_labels(image).await?),
+            SessionHost::Vm(_) => Err(SessionHostError::NotConfigured(HostKind::Local)),
         }
     }
 
@@ -157,10 +165,10 @@ impl Sessions {
     ///
     /// # Errors
     /// What the host answered.
-    pub async fn inspect(&self, machine: &MachineRef) -> Result<Option<Machine>, SessionError> {
+    pub async fn inspect(&self, machine: &MachineRef) -> Result<Option<Machine>, SessionHostError> {
         Ok(match self.at(machine.host)? {
-            Host::Vm(vm) => vm.inspect(&machine.id, &self.instance).await?,
-            Host::Local(docker) => docker.inspect(&machine.id, &self.instance).await?,
+            SessionHost::Vm(vm) => vm.inspect(&machine.id, &self.instance).await?,
+            SessionHost::Local(docker) => docker.inspect(&machine.id, &self.instance).await?,
         })
     }
 
@@ -169,10 +177,10 @@ impl Sessions {
     ///
     /// # Errors
     /// What the host answered.
-    pub async fn stop(&self, machine: &MachineRef) -> Result<(), SessionError> {
+    pub async fn stop(&self, machine: &MachineRef) -> Result<(), SessionHostError> {
         match self.at(machine.host)? {
-            Host::Vm(vm) => vm.stop(&machine.id).await?,
-            Host::Local(docker) => docker.stop(&machine.id).await?,
+            SessionHost::Vm(vm) => vm.stop(&machine.id).await?,
+            SessionHost::Local(docker) => docker.stop(&machine.id).await?,
         }
         Ok(())
     }
@@ -181,10 +189,10 @@ impl Sessions {
     ///
     /// # Errors
     /// What the host answered.
-    pub async fn destroy(&self, machine: &MachineRef) -> Result<(), SessionError> {
+    pub async fn destroy(&self, machine: &MachineRef) -> Result<(), SessionHostError> {
         match self.at(machine.host)? {
-            Host::Vm(vm) => vm.destroy(&machine.id).await?,
-            Host::Local(docker) => docker.destroy(&machine.id).await?,
+            SessionHost::Vm(vm) => vm.destroy(&machine.id).await?,
+            SessionHost::Local(docker) => docker.destroy(&machine.id).await?,
         }
         Ok(())
     }
@@ -194,10 +202,10 @@ impl Sessions {
     ///
     /// # Errors
     /// What the host answered.
-    pub async fn log_tail(&self, machine: &MachineRef) -> Result<Option<String>, SessionError> {
+    pub async fn log_tail(&self, machine: &MachineRef) -> Result<Option<String>, SessionHostError> {
         Ok(match self.at(machine.host)? {
-            Host::Vm(vm) => vm.log_tail(&machine.id).await?,
-            Host::Local(docker) => docker.log_tail(&machine.id).await?,
+            SessionHost::Vm(vm) => vm.log_tail(&machine.id).await?,
+            SessionHost::Local(docker) => docker.log_tail(&machine.id).await?,
         })
     }
 }

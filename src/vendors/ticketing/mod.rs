@@ -3,14 +3,14 @@
 //! [`Account`] has one verb for each thing we ask of any of them; each system's file knows how it
 //! is said there. Stages come in as domain words, labels and fields stay behind these walls.
 
-mod events;
 mod jira;
 mod linear;
+mod webhook_filter;
 
-pub use events::concerns;
-pub use jira::{Field, FieldOption, Jira, JiraCredentials};
+pub use jira::{FieldOption, Jira, JiraCredentials, JiraField};
 pub use jira::{adf_to_markdown, markdown_to_adf};
 pub use linear::{Linear, LinearCredentials};
+pub use webhook_filter::is_relevant_event;
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::{Quota, Redactor, VendorError};
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueRef, NamedIssue, Snapshot, System};
+use domain::issue::{IssueLookup, IssueRef, PollResult, System};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
 use domain::time::Timestamp;
@@ -27,39 +27,39 @@ use domain::time::Timestamp;
 /// it, and people read it in comments, chats and the panel. An absent title is empty.
 fn without_secrets<'de, D: Deserializer<'de>>(title: D) -> Result<String, D::Error> {
     let title = Option::<String>::deserialize(title)?.unwrap_or_default();
-    Ok(Redactor::default().redacted(title))
+    Ok(Redactor::default().redact_owned(title))
 }
 
 /// An account at a ticketing system.
 #[derive(Clone)]
-pub enum Account {
+pub enum TicketingClient {
     Linear(Linear),
     Jira(Jira),
 }
 
 /// What became of an earlier try to write a comment whose answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlierTry {
-    Written,
+pub enum CommentLookup {
+    Found,
     /// The system does not show the comment, or not yet.
-    Absent,
+    NotFound,
     /// The system itself refuses a second comment of the same effect.
-    Harmless,
+    Idempotent,
 }
 
-impl Account {
+impl TicketingClient {
     pub fn system(&self) -> System {
         match self {
-            Account::Linear(_) => System::A,
-            Account::Jira(_) => System::B,
+            TicketingClient::Linear(_) => System::Linear,
+            TicketingClient::Jira(_) => System::Jira,
         }
     }
 
     /// The word for configuration, quotas and logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Account::Linear(_) => "linear",
-            Account::Jira(_) => "jira",
+            TicketingClient::Linear(_) => "linear",
+            TicketingClient::Jira(_) => "jira",
         }
     }
 
@@ -68,10 +68,10 @@ impl Account {
     ///
     /// # Errors
     /// When any page could not be read: a part of the issues would look like the others had ended.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         match self {
-            Account::Linear(linear) => linear.snapshot(mappings).await,
-            Account::Jira(jira) => jira.snapshot(mappings).await,
+            TicketingClient::Linear(linear) => linear.snapshot(mappings).await,
+            TicketingClient::Jira(jira) => jira.snapshot(mappings).await,
         }
     }
 
@@ -81,14 +81,14 @@ impl Account {
     ///
     /// # Errors
     /// When it cannot be told that it is nobody's.
-    pub async fn find(
+    pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
         key: &IssueKey,
-    ) -> Result<Vec<NamedIssue>, VendorError> {
+    ) -> Result<Vec<IssueLookup>, VendorError> {
         match self {
-            Account::Linear(linear) => linear.find(mappings, key).await,
-            Account::Jira(jira) => jira.find(mappings, key).await,
+            TicketingClient::Linear(linear) => linear.find_issue(mappings, key).await,
+            TicketingClient::Jira(jira) => jira.find_issue(mappings, key).await,
         }
     }
 
@@ -96,10 +96,10 @@ impl Account {
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone or archived.
-    pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+    pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         match self {
-            Account::Linear(linear) => linear.move_marker(issue, stage).await,
-            Account::Jira(jira) => jira.move_marker(issue, stage).await,
+            TicketingClient::Linear(linear) => linear.set_stage(issue, stage).await,
+            TicketingClient::Jira(jira) => jira.set_stage(issue, stage).await,
         }
     }
 
@@ -107,15 +107,15 @@ impl Account {
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
-    pub async fn comment(
+    pub async fn create_comment(
         &self,
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
     ) -> Result<(), VendorError> {
         match self {
-            Account::Linear(linear) => linear.comment(issue, effect_id, body).await,
-            Account::Jira(jira) => jira.comment(issue, effect_id, body).await,
+            TicketingClient::Linear(linear) => linear.create_comment(issue, effect_id, body).await,
+            TicketingClient::Jira(jira) => jira.create_comment(issue, effect_id, body).await,
         }
     }
 
@@ -123,20 +123,22 @@ impl Account {
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
-    pub async fn earlier_try(
+    pub async fn look_up_comment(
         &self,
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
         since: Timestamp,
-    ) -> Result<EarlierTry, VendorError> {
+    ) -> Result<CommentLookup, VendorError> {
         match self {
             // The id of a comment is made from the effect's.
-            Account::Linear(_) => Ok(EarlierTry::Harmless),
-            Account::Jira(jira) => match jira.has_comment(issue, effect_id, body, since).await? {
-                true => Ok(EarlierTry::Written),
-                false => Ok(EarlierTry::Absent),
-            },
+            TicketingClient::Linear(_) => Ok(CommentLookup::Idempotent),
+            TicketingClient::Jira(jira) => {
+                match jira.has_comment(issue, effect_id, body, since).await? {
+                    true => Ok(CommentLookup::Found),
+                    false => Ok(CommentLookup::NotFound),
+                }
+            }
         }
     }
 
@@ -150,8 +152,8 @@ impl Account {
         effect_id: &str,
     ) -> Result<(), VendorError> {
         match self {
-            Account::Linear(linear) => linear.delete_comment(effect_id).await,
-            Account::Jira(jira) => jira.delete_comment(issue, effect_id).await,
+            TicketingClient::Linear(linear) => linear.delete_comment(effect_id).await,
+            TicketingClient::Jira(jira) => jira.delete_comment(issue, effect_id).await,
         }
     }
 
@@ -166,8 +168,8 @@ impl Account {
         body: &str,
     ) -> Result<(), VendorError> {
         match self {
-            Account::Linear(linear) => linear.edit_comment(effect_id, body).await,
-            Account::Jira(jira) => jira.edit_comment(issue, effect_id, body).await,
+            TicketingClient::Linear(linear) => linear.edit_comment(effect_id, body).await,
+            TicketingClient::Jira(jira) => jira.edit_comment(issue, effect_id, body).await,
         }
     }
 
@@ -182,8 +184,8 @@ impl Account {
         effect_ids: &[String],
     ) -> Result<Vec<String>, VendorError> {
         match self {
-            Account::Linear(linear) => linear.comments(issue, effect_ids).await,
-            Account::Jira(jira) => jira.comments(issue, effect_ids).await,
+            TicketingClient::Linear(linear) => linear.comments(issue, effect_ids).await,
+            TicketingClient::Jira(jira) => jira.comments(issue, effect_ids).await,
         }
     }
 
@@ -197,8 +199,8 @@ impl Account {
         issues: &[IssueRef],
     ) -> Result<HashMap<IssueId, Vec<String>>, VendorError> {
         match self {
-            Account::Linear(linear) => linear.siblings(issues).await,
-            Account::Jira(jira) => jira.siblings(issues).await,
+            TicketingClient::Linear(linear) => linear.siblings(issues).await,
+            TicketingClient::Jira(jira) => jira.siblings(issues).await,
         }
     }
 
@@ -207,10 +209,13 @@ impl Account {
     ///
     /// # Errors
     /// When their states cannot be read; an issue is never called closed for want of an answer.
-    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
+    pub async fn closed_issues(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashSet<IssueId>, VendorError> {
         match self {
-            Account::Linear(linear) => linear.closed(issues).await,
-            Account::Jira(jira) => jira.closed(issues).await,
+            TicketingClient::Linear(linear) => linear.closed_issues(issues).await,
+            TicketingClient::Jira(jira) => jira.closed_issues(issues).await,
         }
     }
 
@@ -225,16 +230,16 @@ impl Account {
         url: &str,
     ) -> Result<(), VendorError> {
         match self {
-            Account::Linear(linear) => linear.link_pull_request(issue, title, url).await,
-            Account::Jira(jira) => jira.link_pull_request(issue, title, url).await,
+            TicketingClient::Linear(linear) => linear.link_pull_request(issue, title, url).await,
+            TicketingClient::Jira(jira) => jira.link_pull_request(issue, title, url).await,
         }
     }
 
     /// What is left of the account's allowance.
     pub fn quota(&self) -> Quota {
         match self {
-            Account::Linear(linear) => linear.quota(),
-            Account::Jira(jira) => jira.quota(),
+            TicketingClient::Linear(linear) => linear.quota(),
+            TicketingClient::Jira(jira) => jira.quota(),
         }
     }
 
@@ -244,8 +249,8 @@ impl Account {
     /// 401 when the credential is refused.
     pub async fn probe(&self) -> Result<String, VendorError> {
         match self {
-            Account::Linear(linear) => linear.probe().await,
-            Account::Jira(jira) => jira.probe().await,
+            TicketingClient::Linear(linear) => linear.probe().await,
+            TicketingClient::Jira(jira) => jira.probe().await,
         }
     }
 }

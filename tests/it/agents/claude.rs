@@ -7,28 +7,34 @@ use domain::report::FailureCode;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 use engine::clock::Clock;
-use run::agent::{Cli, Role};
+use run::agent::{AgentCli, AgentRole};
 
-use super::stage::{Outcome, Stage, installed};
-use crate::model::Turn;
+use super::agent_harness::{AgentHarness, PassOutcome, agents_dir};
+use crate::fake_model::ModelTurn;
 
 const UNAVAILABLE: Option<FailureCode> = Some(FailureCode::ProviderUnavailable);
 
-async fn implement(agents: &Path, turns: impl IntoIterator<Item = Turn>) -> (Stage, Outcome) {
-    let stage = Stage::set(agents, Cli::Claude, turns).await;
-    let outcome = stage.perform(Role::Implement, 3).await;
+async fn implement(
+    agents: &Path,
+    turns: impl IntoIterator<Item = ModelTurn>,
+) -> (AgentHarness, PassOutcome) {
+    let stage = AgentHarness::new(agents, AgentCli::Claude, turns).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     (stage, outcome)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_goes_well_is_answered_with_its_usage() {
-    let Some(agents) = installed("the real claude at work") else {
+    let Some(agents) = agents_dir("the real claude at work") else {
         return;
     };
-    let turns = [Turn::write("hello.txt", "hi\n"), Turn::say("All done.")];
+    let turns = [
+        ModelTurn::write_file("hello.txt", "hi\n"),
+        ModelTurn::text("All done."),
+    ];
     let (stage, outcome) = implement(&agents, turns).await;
     assert_eq!(outcome.text(), "All done.");
-    let written = std::fs::read_to_string(stage.at("hello.txt"));
+    let written = std::fs::read_to_string(stage.path("hello.txt"));
     assert_eq!(written.unwrap(), "hi\n");
     let usage = outcome.usage;
     assert_eq!(
@@ -41,55 +47,59 @@ async fn work_that_goes_well_is_answered_with_its_usage() {
         "{}",
         outcome.log
     );
-    assert!(stage.model.asked()[0].mentions("These are the rules of the house."));
+    assert!(stage.model.requests()[0].contains("These are the rules of the house."));
 
     // A review gets no tool that changes anything, and answers in the form.
-    let stage = Stage::set(&agents, Cli::Claude, [Turn::say("unused")]).await;
-    let outcome = stage.perform(Role::Review, 3).await;
-    let answer = outcome.ended.unwrap();
+    let stage = AgentHarness::new(&agents, AgentCli::Claude, [ModelTurn::text("unused")]).await;
+    let outcome = stage.run_pass(AgentRole::Review, 3).await;
+    let answer = outcome.result.unwrap();
     assert_eq!(answer.structured.unwrap()["approved"], true);
     for tool in ["Bash", "Write", "Edit"] {
-        assert!(!stage.model.asked()[0].mentions(&format!("\"name\":\"{tool}\"")));
+        assert!(!stage.model.requests()[0].contains(&format!("\"name\":\"{tool}\"")));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_of_the_interface_are_told_apart_from_failures_of_the_work() {
-    let Some(agents) = installed("the real claude refused by its provider") else {
+    let Some(agents) = agents_dir("the real claude refused by its provider") else {
         return;
     };
     let denied = ": the provider does not accept the model credentials";
     let too_long = ": API Error: Claude's response exceeded the";
     let rows = [
         (
-            Turn::refuse(400, "Your credit balance is too low"),
+            ModelTurn::http_error(400, "Your credit balance is too low"),
             UNAVAILABLE,
             ": Credit balance is too low",
         ),
-        (Turn::refuse(401, "invalid x-api-key"), UNAVAILABLE, denied),
         (
-            Turn::refuse(403, "not for you"),
+            ModelTurn::http_error(401, "invalid x-api-key"),
+            UNAVAILABLE,
+            denied,
+        ),
+        (
+            ModelTurn::http_error(403, "not for you"),
             UNAVAILABLE,
             ": Failed to authenticate. API Error: 403",
         ),
         (
-            Turn::refuse(429, "slow down"),
+            ModelTurn::http_error(429, "slow down"),
             Some(FailureCode::ProviderLimit),
             ": API Error: Request rejected (429) · slow down; when it is lifted is not said, next try at ",
         ),
         (
-            Turn::refuse(529, "Overloaded"),
+            ModelTurn::http_error(529, "Overloaded"),
             UNAVAILABLE,
             ": API Error: 529 Overloaded.",
         ),
-        (Turn::Stop("max_tokens"), None, too_long),
+        (ModelTurn::TruncatedResponse("max_tokens"), None, too_long),
         (
-            Turn::Stop("refusal"),
+            ModelTurn::TruncatedResponse("refusal"),
             None,
             ": API Error: Claude Code is unable to respond to this request",
         ),
         (
-            Turn::run("true"),
+            ModelTurn::run_command("true"),
             Some(FailureCode::MaxTurnsExhausted),
             ": Reached max turns (3)",
         ),
@@ -105,7 +115,7 @@ async fn refusals_of_the_interface_are_told_apart_from_failures_of_the_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_an_api_key_is_waited_for() {
-    let Some(agents) = installed("the real claude at the limit of an API key") else {
+    let Some(agents) = agents_dir("the real claude at the limit of an API key") else {
         return;
     };
     let minutes = |count: u64| Duration::from_secs(count * 60);
@@ -117,21 +127,21 @@ async fn a_limit_of_an_api_key_is_waited_for() {
         ),
     ];
     // It ends at once and prints no moment.
-    let (stage, outcome) = implement(&agents, [Turn::Refuse(429, long, "slow down")]).await;
+    let (stage, outcome) = implement(&agents, [ModelTurn::HttpError(429, long, "slow down")]).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, Some(FailureCode::ProviderLimit), "{reason}");
-    assert_eq!(stage.model.asked().len(), 1);
-    let waits = outcome.retry_at().unwrap().since(Clock::Machine.now());
+    assert_eq!(stage.model.requests().len(), 1);
+    let waits = outcome.retry_at().unwrap().since(Clock::System.now());
     assert!(waits > minutes(28) && waits <= minutes(30), "{waits:?}");
 
     let words = "Your organization has reached its limit. You will regain access on 2026-12-01 at 00:00 UTC.";
-    let (_, outcome) = implement(&agents, [Turn::refuse(429, words)]).await;
+    let (_, outcome) = implement(&agents, [ModelTurn::http_error(429, words)]).await;
     assert_eq!(outcome.retry_at(), Timestamp::parse("2026-12-01T00:00:00Z"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_is_used_up_says_when_it_is_lifted() {
-    let Some(agents) = installed("the real claude at its limit") else {
+    let Some(agents) = agents_dir("the real claude at its limit") else {
         return;
     };
     let headers = vec![
@@ -142,15 +152,15 @@ async fn a_limit_that_is_used_up_says_when_it_is_lifted() {
             "five_hour".to_owned(),
         ),
     ];
-    let refused = Turn::Refuse(429, headers, "limited");
-    let mut stage = Stage::set(&agents, Cli::Claude, [refused]).await;
+    let refused = ModelTurn::HttpError(429, headers, "limited");
+    let mut stage = AgentHarness::new(&agents, AgentCli::Claude, [refused]).await;
     // Such limits are those of a subscription.
     for (name, _) in &mut stage.agent.keys {
         if name == "ANTHROPIC_API_KEY" {
             *name = "CLAUDE_CODE_OAUTH_TOKEN".to_owned();
         }
     }
-    let outcome = stage.perform(Role::Implement, 3).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, Some(FailureCode::ProviderLimit));
     assert!(
@@ -161,17 +171,17 @@ async fn a_limit_that_is_used_up_says_when_it_is_lifted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_never_reached_the_provider_is_said() {
-    let Some(agents) = installed("the real claude without a provider") else {
+    let Some(agents) = agents_dir("the real claude without a provider") else {
         return;
     };
-    let mut stage = Stage::set(&agents, Cli::Claude, [Turn::say("unused")]).await;
+    let mut stage = AgentHarness::new(&agents, AgentCli::Claude, [ModelTurn::text("unused")]).await;
     for (name, key) in &mut stage.agent.keys {
         if name == "ANTHROPIC_BASE_URL" {
             // Nothing listens there.
             *key = Secret::new("http://127.0.0.1:9");
         }
     }
-    let outcome = stage.perform(Role::Implement, 3).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, UNAVAILABLE);
     assert_eq!(
@@ -183,20 +193,20 @@ async fn what_never_reached_the_provider_is_said() {
         .agent
         .keys
         .retain(|(name, _)| name != "ANTHROPIC_API_KEY");
-    let outcome = stage.perform(Role::Implement, 3).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     assert_eq!(
         outcome.failure(),
         (None, " with exit code 1: Not logged in · Please run /login")
     );
-    let lacks = stage.agent.check().unwrap_err();
+    let lacks = stage.agent.validate().unwrap_err();
     assert!(lacks.contains("set ANTHROPIC_API_KEY or"), "{lacks}");
 
     let real = agents.join("claude");
-    stage.wrap(
+    stage.replace_program(
         "claude",
         &format!("exec {} --no-such-flag \"$@\"", real.display()),
     );
-    let outcome = stage.perform(Role::Implement, 3).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     assert_eq!(
         outcome.failure(),
         (
@@ -206,9 +216,9 @@ async fn what_never_reached_the_provider_is_said() {
     );
 
     // A folder for temporary files that cannot be made: the program would wait for ever.
-    std::fs::remove_dir_all(stage.at("../agent-tmp")).unwrap();
-    std::fs::write(stage.at("../agent-tmp"), "").unwrap();
-    let outcome = stage.perform(Role::Implement, 3).await;
+    std::fs::remove_dir_all(stage.path("../agent-tmp")).unwrap();
+    std::fs::write(stage.path("../agent-tmp"), "").unwrap();
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, None);
     assert!(reason.starts_with(": preparing its folders: "), "{reason}");
@@ -216,52 +226,55 @@ async fn what_never_reached_the_provider_is_said() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_denied_is_no_success_but_to_a_planner() {
-    let Some(agents) = installed("the real claude denied its tools") else {
+    let Some(agents) = agents_dir("the real claude denied its tools") else {
         return;
     };
-    let turns = [Turn::write("hello.txt", "hi\n"), Turn::say("All done.")];
-    let stage = Stage::set(&agents, Cli::Claude, turns.clone()).await;
+    let turns = [
+        ModelTurn::write_file("hello.txt", "hi\n"),
+        ModelTurn::text("All done."),
+    ];
+    let stage = AgentHarness::new(&agents, AgentCli::Claude, turns.clone()).await;
     let real = agents.join("claude");
     let stricter = format!("exec {} \"$@\" --permission-mode default", real.display());
-    stage.wrap("claude", &stricter);
-    let outcome = stage.perform(Role::Implement, 3).await;
+    stage.replace_program("claude", &stricter);
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     assert_eq!(
         outcome.failure(),
         (None, " with exit code 1: it was not permitted to use Write")
     );
-    assert!(!stage.at("hello.txt").exists());
+    assert!(!stage.path("hello.txt").exists());
 
     let turns = [
-        Turn::write("hello.txt", "hi\n"),
-        Turn::write("ai-output/plan.md", "1.\n"),
-        Turn::say("All done."),
+        ModelTurn::write_file("hello.txt", "hi\n"),
+        ModelTurn::write_file("ai-output/plan.md", "1.\n"),
+        ModelTurn::text("All done."),
     ];
-    let stage = Stage::set(&agents, Cli::Claude, turns).await;
+    let stage = AgentHarness::new(&agents, AgentCli::Claude, turns).await;
     let folder = "ai-output";
-    let outcome = stage.perform(Role::Plan { folder }, 5).await;
+    let outcome = stage.run_pass(AgentRole::Plan { folder }, 5).await;
     assert_eq!(outcome.text(), "All done.");
-    assert!(!stage.at("hello.txt").exists());
-    assert!(stage.at("ai-output/plan.md").exists(), "{}", outcome.log);
+    assert!(!stage.path("hello.txt").exists());
+    assert!(stage.path("ai-output/plan.md").exists(), "{}", outcome.log);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_by_a_signal_is_no_success_whatever_the_exit_code() {
-    let Some(agents) = installed("the real claude ended by a signal") else {
+    let Some(agents) = agents_dir("the real claude ended by a signal") else {
         return;
     };
     for (signal, exit) in [("TERM", 143), ("INT", 1), ("HUP", 129)] {
-        let stage = Stage::set(&agents, Cli::Claude, [Turn::Hang]).await;
-        let pid = stage.at("../pid");
+        let stage = AgentHarness::new(&agents, AgentCli::Claude, [ModelTurn::Hang]).await;
+        let pid = stage.path("../pid");
         let real = agents.join("claude");
         let script = format!(
             "echo $$ > {}; exec {} \"$@\"",
             pid.display(),
             real.display()
         );
-        stage.wrap("claude", &script);
+        stage.replace_program("claude", &script);
         let killing = async {
             let began = Instant::now();
-            while stage.model.asked().is_empty() {
+            while stage.model.requests().is_empty() {
                 assert!(began.elapsed() < Duration::from_secs(60));
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -271,7 +284,7 @@ async fn an_end_by_a_signal_is_no_success_whatever_the_exit_code() {
                 .status();
             assert!(killed.unwrap().success());
         };
-        let (outcome, ()) = tokio::join!(stage.perform(Role::Implement, 3), killing);
+        let (outcome, ()) = tokio::join!(stage.run_pass(AgentRole::Implement, 3), killing);
         let (code, reason) = outcome.failure();
         assert_eq!(code, None);
         assert_eq!(
@@ -283,12 +296,12 @@ async fn an_end_by_a_signal_is_no_success_whatever_the_exit_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cloud_is_asked_with_its_own_credentials_and_for_the_named_model() {
-    let Some(agents) = installed("the real claude in the cloud") else {
+    let Some(agents) = agents_dir("the real claude in the cloud") else {
         return;
     };
     let profile = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0";
-    let refused = Turn::refuse(403, "not for you");
-    let mut stage = Stage::set(&agents, Cli::Claude, [refused]).await;
+    let refused = ModelTurn::http_error(403, "not for you");
+    let mut stage = AgentHarness::new(&agents, AgentCli::Claude, [refused]).await;
     stage.agent.cloud_region = Some("eu-west-1".to_owned());
     stage.agent.model = Some(profile.to_owned());
     for (name, value) in [
@@ -297,12 +310,12 @@ async fn the_cloud_is_asked_with_its_own_credentials_and_for_the_named_model() {
     ] {
         stage.agent.keys.push((name.to_owned(), Secret::new(value)));
     }
-    let outcome = stage.perform(Role::Implement, 3).await;
+    let outcome = stage.run_pass(AgentRole::Implement, 3).await;
     let (code, reason) = outcome.failure();
     assert_eq!(code, UNAVAILABLE);
     let denied = ": the provider does not accept the model credentials";
     assert!(reason.ends_with(denied), "{reason}");
-    let asked = stage.model.asked();
+    let asked = stage.model.requests();
     assert!(
         asked
             .iter()

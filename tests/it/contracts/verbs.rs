@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use domain::effect::ChatMessage;
-use domain::feedback::{PullId, Source};
+use domain::feedback::{FeedbackSource, PullRequestId};
 use domain::ids::{JobId, Repo};
 use domain::issue::{IssueRef, System};
-use domain::machine::{HostKind, MachineSpec, Stamps, machine_name};
-use domain::mapping::{Mapping, Ticketing};
-use domain::run_config::Inputs;
+use domain::machine::{HostKind, MachineLabels, MachineSpec, machine_name};
+use domain::mapping::{Mapping, TicketingConfig};
+use domain::run_config::RunInputs;
 use domain::secret::Secret;
 use domain::stage::Stage;
 use domain::time::Timestamp;
-use fake_vendors::{CheckReport, Dial, Fault, Means, Vendor};
-use vendors::chat::{Chat, ChatKind};
+use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFault};
+use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
 use vendors::scm::{
-    Credentials, DispatchError, GitHub, NewCommit, NewPull, Pull, RepoPurpose, RunLog, TreeContent,
-    TreeFile,
+    DispatchError, GitHub, NewCommit, NewPullRequest, PullRequest, RepoTokenAccess, ScmCredentials,
+    TreeContent, TreeFile, WorkflowRunLog,
 };
-use vendors::session_hosts::Start;
-use vendors::ticketing::{Account, EarlierTry};
+use vendors::session_hosts::MachineStartOutcome;
+use vendors::ticketing::{CommentLookup, TicketingClient};
 
-use crate::world::{World, mapping};
+use crate::test_env::{TestEnv, mapping};
 
 /// More than one page of them, in a team that nobody mapped, and one with more blockers than a
 /// page tells.
-pub fn many_flagged_issues(world: &World) {
-    let linear = world.town.linear();
-    linear.team("OPS", "Operations");
+pub fn create_many_flagged_issues(world: &TestEnv) {
+    let linear = world.vendors.linear();
+    linear.ensure_team("OPS", "Operations");
     for number in 1..=260 {
         let issue = linear.issue(&format!("OPS-{number}"));
         issue.title("Somebody else's").add_label("Agent-Implement");
@@ -38,28 +38,31 @@ pub fn many_flagged_issues(world: &World) {
     }
 }
 
-pub async fn stories_on_a_bad_day(world: &World) {
-    world.dial(&Dial {
-        drop_before: 0.1,
-        drop_after: 0.1,
-        error: 0.1,
-        ..Dial::default()
+pub async fn run_tickets_with_vendor_faults(world: &TestEnv) {
+    world.set_fault_rates(&FaultRates {
+        drop_request_rate: 0.1,
+        drop_response_rate: 0.1,
+        error_rate: 0.1,
+        ..FaultRates::default()
     });
     let keys = ["ENG-1", "ENG-2"];
     for key in keys {
-        world.flag(key, &format!("Feature {key}: <b>ünïcode</b> & @friends"));
+        world.create_labelled_issue(key, &format!("Feature {key}: <b>ünïcode</b> & @friends"));
     }
     for key in keys {
-        assert_eq!(world.ended(key).await.state.status(), "completed");
+        assert_eq!(
+            world.wait_for_job_end(key).await.state.status(),
+            "completed"
+        );
     }
-    world.dial(&Dial::default());
+    world.set_fault_rates(&FaultRates::default());
 }
 
 fn shop() -> Repo {
     Repo::new("acme", "shop")
 }
 
-fn app_client(world: &World) -> GitHub {
+fn app_client(world: &TestEnv) -> GitHub {
     world.app.github.clone().unwrap()
 }
 
@@ -67,15 +70,15 @@ fn client(vendor: &'static str) -> Client {
     Client::new(vendor, Redactor::default()).unwrap()
 }
 
-pub async fn ask_the_repository_host(world: &World) {
+pub async fn read_repository_host(world: &TestEnv) {
     let (github, repo) = (app_client(world), shop());
-    let token = Credentials::Token(Secret::new(world.town.github().token()));
-    let plain = GitHub::new(client("github"), &world.town.github_api_url(), token);
+    let token = ScmCredentials::Token(Secret::new(world.vendors.github().personal_token()));
+    let plain = GitHub::new(client("github"), &world.vendors.github_api_url(), token);
     for one in [&github, &plain] {
         one.probe().await.unwrap();
         one.token_scopes().await.unwrap();
         assert_eq!(one.default_branch(&repo).await.unwrap(), "main");
-        for purpose in [RepoPurpose::Read, RepoPurpose::Change] {
+        for purpose in [RepoTokenAccess::Read, RepoTokenAccess::Write] {
             one.repo_token(&repo, purpose).await.unwrap();
         }
     }
@@ -87,7 +90,7 @@ pub async fn ask_the_repository_host(world: &World) {
     assert_eq!(file.unwrap().text, "# Shop\n");
     let odd = github.file(&repo, "döcs/a b#c?.md", "main").await.unwrap();
     assert_eq!(odd, None);
-    world.repo().collaborator("alice", "maintain");
+    world.repo().set_collaborator_role("alice", "maintain");
     github.permission(&repo, "alice").await.unwrap();
     github.permission(&repo, "nobody-at-all").await.unwrap();
 
@@ -126,7 +129,7 @@ pub async fn ask_the_repository_host(world: &World) {
     assert_eq!(github.folder(&repo, "none", "main").await.unwrap(), None);
     assert!(
         github
-            .lacking(&repo, &[("workflows", "write")])
+            .missing_permissions(&repo, &[("workflows", "write")])
             .await
             .unwrap()
             .unwrap()
@@ -134,7 +137,7 @@ pub async fn ask_the_repository_host(world: &World) {
     );
 }
 
-pub async fn start_and_stop_runs(world: &World) {
+pub async fn start_and_stop_runs(world: &TestEnv) {
     let (github, repo) = (app_client(world), shop());
     let began = Timestamp::from_millis(vendors::http::now_millis());
     let workflow = |script: &str| {
@@ -149,12 +152,12 @@ pub async fn start_and_stop_runs(world: &World) {
     ];
     world.repo().commit("main", &files, "Workflows").unwrap();
     let start = async |file: &str| {
-        let inputs = Inputs::default();
+        let inputs = RunInputs::default();
         github.dispatch_workflow(&repo, file, "main", &inputs).await
     };
     // An old host refuses what it does not know; then it is asked in its own words.
-    let github_faults = world.town.faults(Vendor::GitHub);
-    github_faults.next_on("missing.yml/dispatches", Fault::Status(400));
+    let github_faults = world.vendors.faults(FakeService::GitHub);
+    github_faults.inject_on_match("missing.yml/dispatches", InjectedFault::ErrorStatus(400));
     let missing = start("missing.yml").await;
     assert!(
         matches!(missing, Err(DispatchError::Refused { .. })),
@@ -168,7 +171,7 @@ pub async fn start_and_stop_runs(world: &World) {
         run.map(|run| run.status).unwrap_or_default()
     };
     world
-        .until("one run has failed and one is at work", || {
+        .wait_until("one run has failed and one is at work", || {
             status(failing.id) == "completed" && status(lasting.id) == "in_progress"
         })
         .await;
@@ -177,22 +180,28 @@ pub async fn start_and_stop_runs(world: &World) {
         .await
         .unwrap();
     assert!(
-        matches!(&excerpt, RunLog::Excerpt(text) if text.contains("no")),
+        matches!(&excerpt, WorkflowRunLog::Excerpt(text) if text.contains("no")),
         "{excerpt:?}"
     );
-    github.cancel_run(&repo, lasting.id).await.unwrap();
+    github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
     world
-        .until("it is cancelled", || status(lasting.id) == "completed")
+        .wait_until("it is cancelled", || status(lasting.id) == "completed")
         .await;
-    github.cancel_run(&repo, lasting.id).await.unwrap();
-    assert!(github.run(&repo, lasting.id).await.unwrap().is_completed());
-    let runs = github.runs_since(&repo, began).await.unwrap();
+    github.cancel_workflow_run(&repo, lasting.id).await.unwrap();
+    assert!(
+        github
+            .workflow_run(&repo, lasting.id)
+            .await
+            .unwrap()
+            .is_completed()
+    );
+    let runs = github.workflow_runs_since(&repo, began).await.unwrap();
     assert!(runs.iter().any(|run| run.id == failing.id), "{runs:?}");
 }
 
-pub async fn work_on_a_pull_request(world: &World) {
+pub async fn work_on_a_pull_request(world: &TestEnv) {
     let (github, repo) = (app_client(world), shop());
-    let new = NewPull {
+    let new = NewPullRequest {
         title: "Sync the docs".into(),
         body: "By hand.".into(),
         head: "sync/docs".into(),
@@ -203,7 +212,7 @@ pub async fn work_on_a_pull_request(world: &World) {
     let again = github.create_pull(&repo, &new).await.unwrap();
     assert_eq!(again.number, pull.number);
     let number = pull.number;
-    let open = github.open_pull(&repo, "sync/docs").await.unwrap();
+    let open = github.find_open_pull(&repo, "sync/docs").await.unwrap();
     assert_eq!(open.unwrap().number, number);
     let all = github.pulls_of_branch(&repo, "sync/docs").await.unwrap();
     assert_eq!(all.len(), 1);
@@ -211,8 +220,8 @@ pub async fn work_on_a_pull_request(world: &World) {
     assert_eq!(updated.await.unwrap().title, "Sync");
     github.set_ready(&repo, &pull.node_id).await.unwrap();
     // A host that refuses to do it twice is asked how it stands.
-    let github_faults = world.town.faults(Vendor::GitHub);
-    github_faults.next_on("markPullRequestReady", Fault::Status(422));
+    let github_faults = world.vendors.faults(FakeService::GitHub);
+    github_faults.inject_on_match("markPullRequestReady", InjectedFault::ErrorStatus(422));
     github.set_ready(&repo, &pull.node_id).await.unwrap();
     assert!(!github.pull(&repo, number).await.unwrap().draft);
     github.set_draft(&repo, &pull.node_id).await.unwrap();
@@ -221,7 +230,7 @@ pub async fn work_on_a_pull_request(world: &World) {
     for place in 0..120 {
         world
             .repo()
-            .comment(number, "alice", &format!("Remark {place}"));
+            .add_comment(number, "alice", &format!("Remark {place}"));
     }
     let marker = "<!-- findings -->";
     let written = github
@@ -245,54 +254,60 @@ pub async fn work_on_a_pull_request(world: &World) {
 }
 
 /// More than a page of each.
-async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
+async fn ask_what_reviewers_say(world: &TestEnv, github: &GitHub, pull: &PullRequest) {
     let (repo, bot) = (shop(), "lint-app[bot]");
     for place in 0..120 {
         let report = CheckReport {
             name: &format!("check {place}"),
             app: "lint-app",
-            means: Means::CheckRun,
+            kind: CheckKind::CheckRun,
             conclusion: Some("success"),
             summary: "Fine.",
             text: "",
         };
-        for means in [Means::CheckRun, Means::CommitStatus] {
-            let report = CheckReport { means, ..report };
-            world.repo().check("sync/docs", report).unwrap();
+        for means in [CheckKind::CheckRun, CheckKind::CommitStatus] {
+            let report = CheckReport {
+                kind: means,
+                ..report
+            };
+            world.repo().report_check("sync/docs", report).unwrap();
         }
         let state = ["CHANGES_REQUESTED", "COMMENTED"][place % 2];
-        world.repo().review(pull.number, bot, state, "Hm.");
+        world.repo().add_review(pull.number, bot, state, "Hm.");
         let (line, body) = (place as u64, format!("Remark {place}"));
         world
             .repo()
-            .remark(pull.number, bot, "README.md", line, &body);
+            .add_review_comment(pull.number, bot, "README.md", line, &body);
     }
     world
         .repo()
-        .remark(pull.number, "alice", "README.md", 1, "Hm.");
+        .add_review_comment(pull.number, "alice", "README.md", 1, "Hm.");
     let runs = github.check_runs(&repo, &pull.head_sha).await.unwrap();
-    assert_eq!((runs.len(), runs[119].app.as_str()), (120, "lint-app"));
+    assert_eq!((runs.len(), runs[119].app_slug.as_str()), (120, "lint-app"));
     let statuses = github.commit_statuses(&repo, &pull.head_sha).await;
     let statuses = statuses.unwrap();
     assert_eq!(
-        (statuses.len(), statuses[0].app.as_str()),
+        (statuses.len(), statuses[0].app_slug.as_str()),
         (120, "lint-app")
     );
     let reviews = github.reviews(&repo, pull.number).await.unwrap();
     assert_eq!(reviews.len(), 120);
-    assert_eq!(reviews[0].app.as_deref(), Some("lint-app"));
+    assert_eq!(reviews[0].app_slug.as_deref(), Some("lint-app"));
     assert_eq!(reviews[0].commit, pull.head_sha);
-    let asked = PullId {
+    let asked = PullRequestId {
         repo: repo.clone(),
         number: pull.number,
     };
-    let conversation = github.conversation(&asked).await.unwrap();
+    let conversation = github.pull_feedback(&asked).await.unwrap();
     let told = |source| {
-        let spoken = conversation.spoken.iter();
-        spoken.filter(|one| one.remark.source == source).count()
+        let spoken = conversation.items.iter();
+        spoken.filter(|one| one.comment.source == source).count()
     };
     assert_eq!(
-        [told(Source::Review), told(Source::IssueComment)],
+        [
+            told(FeedbackSource::Review),
+            told(FeedbackSource::IssueComment)
+        ],
         [100, 100]
     );
     let open = github.open_pulls(&repo).await.unwrap();
@@ -302,12 +317,12 @@ async fn ask_what_reviewers_say(world: &World, github: &GitHub, pull: &Pull) {
     );
     let threads = github.review_threads(&repo, &pull.node_id).await.unwrap();
     assert_eq!((threads.len(), threads[119].line), (121, Some(119)));
-    assert_eq!(threads[0].app.as_deref(), Some("lint-app"));
-    assert_eq!(threads[120].app, None, "a person");
+    assert_eq!(threads[0].app_slug.as_deref(), Some("lint-app"));
+    assert_eq!(threads[120].app_slug, None, "a person");
 }
 
-pub async fn ask_the_ticketing_system(world: &World) {
-    let account = world.app.account(System::A).unwrap();
+pub async fn exercise_linear(world: &TestEnv) {
+    let account = world.app.account(System::Linear).unwrap();
     account.probe().await.unwrap();
     let seen = account.snapshot(&[]).await.unwrap();
     assert!(seen.issues.len() >= 260, "{}", seen.issues.len());
@@ -317,9 +332,9 @@ pub async fn ask_the_ticketing_system(world: &World) {
         .find(|issue| issue.issue.key.as_str() == "OPS-1");
     assert_eq!(blocked.unwrap().open_blockers.len(), 8);
 
-    let ticket = world.town.linear().issue("OPS-260").snapshot().unwrap();
+    let ticket = world.vendors.linear().issue("OPS-260").snapshot().unwrap();
     let issue = IssueRef {
-        system: System::A,
+        system: System::Linear,
         id: ticket.id.as_str().into(),
         key: "OPS-260".into(),
         title: "Somebody else's".into(),
@@ -333,12 +348,15 @@ pub async fn ask_the_ticketing_system(world: &World) {
         Stage::PrOpened,
         Stage::ImplementationFailed,
     ] {
-        account.move_marker(&issue, stage).await.unwrap();
+        account.set_stage(&issue, stage).await.unwrap();
     }
     for _ in 0..2 {
-        account.comment(&issue, "effect-1", "Once.").await.unwrap();
-        let seen = { account.earlier_try(&issue, "effect-1", "Once.", Timestamp::EPOCH) }.await;
-        assert_eq!(seen.unwrap(), EarlierTry::Harmless);
+        account
+            .create_comment(&issue, "effect-1", "Once.")
+            .await
+            .unwrap();
+        let seen = { account.look_up_comment(&issue, "effect-1", "Once.", Timestamp::EPOCH) }.await;
+        assert_eq!(seen.unwrap(), CommentLookup::Idempotent);
         account
             .link_pull_request(&issue, "PR #7", "https://github.test/acme/shop/pull/7")
             .await
@@ -357,7 +375,7 @@ pub async fn ask_the_ticketing_system(world: &World) {
     }
     let never = account.edit_comment(&issue, "effect-2", "Never.").await;
     assert!(never.unwrap_err().is_not_found());
-    let comment = account.comment(&issue, "effect-3", "Soon gone.");
+    let comment = account.create_comment(&issue, "effect-3", "Soon gone.");
     comment.await.unwrap();
     account.delete_comment(&issue, "effect-3").await.unwrap();
     let again = account.delete_comment(&issue, "effect-3").await;
@@ -367,34 +385,55 @@ pub async fn ask_the_ticketing_system(world: &World) {
         ..mapping()
     };
     let key = &issue.key;
-    let found = account.find(&[&mapping(), &ops], key).await.unwrap();
+    let found = account.find_issue(&[&mapping(), &ops], key).await.unwrap();
     assert_eq!((found.len(), &found[0].issue.id), (1, &issue.id));
-    assert!(account.find(&[&mapping()], key).await.unwrap().is_empty());
+    assert!(
+        account
+            .find_issue(&[&mapping()], key)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let nowhere = "OPS-9999".into();
-    assert!(account.find(&[&ops], &nowhere).await.unwrap().is_empty());
-    world.town.linear().issue("OPS-259").child_of("OPS-1");
-    world.town.linear().issue("OPS-260").child_of("OPS-1");
+    assert!(
+        account
+            .find_issue(&[&ops], &nowhere)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    world.vendors.linear().issue("OPS-259").child_of("OPS-1");
+    world.vendors.linear().issue("OPS-260").child_of("OPS-1");
     let issues = [issue.clone()];
     let siblings = account.siblings(&issues).await.unwrap();
     assert_eq!(siblings[&issue.id].len(), 1);
-    assert!(account.closed(&issues).await.unwrap().is_empty());
-    world.town.linear().issue("OPS-260").complete();
-    assert!(account.closed(&issues).await.unwrap().contains(&issue.id));
-    assert_eq!(world.town.linear().issue("OPS-260").comments(), ["Once."]);
+    assert!(account.closed_issues(&issues).await.unwrap().is_empty());
+    world.vendors.linear().issue("OPS-260").complete();
+    assert!(
+        account
+            .closed_issues(&issues)
+            .await
+            .unwrap()
+            .contains(&issue.id)
+    );
+    assert_eq!(
+        world.vendors.linear().issue("OPS-260").comments(),
+        ["Once."]
+    );
 }
 
-pub async fn ask_jira(world: &World) {
-    let town = world.town.jira();
+pub async fn exercise_jira(world: &TestEnv) {
+    let town = world.vendors.jira();
     let parent = town.issue("OPS-1").title("Parent");
     let ticket = town.issue("OPS-2").title("Child").child_of("OPS-1");
     let other = town.issue("OPS-3").title("Other").child_of("OPS-1");
     ticket.clone().repo("shop").status("Ready");
-    let Some(Account::Jira(jira)) = world.app.account(System::B) else {
+    let Some(TicketingClient::Jira(jira)) = world.app.account(System::Jira) else {
         panic!("Jira is not configured")
     };
     jira.probe().await.unwrap();
     let mapping = Mapping {
-        ticketing: Ticketing::B {
+        ticketing: TicketingConfig::Jira {
             jql: "project = OPS".into(),
             repo_field_value: "shop".into(),
             status_field_override: None,
@@ -402,11 +441,11 @@ pub async fn ask_jira(world: &World) {
         },
         ..mapping()
     };
-    assert!(jira.check(&mapping).await.unwrap().is_empty());
-    assert!(!jira.parse_query("a = 1").await.unwrap().is_empty());
+    assert!(jira.validate_mapping(&mapping).await.unwrap().is_empty());
+    assert!(!jira.validate_jql("a = 1").await.unwrap().is_empty());
     let seen = jira.snapshot(&[&mapping]).await.unwrap().issues;
     let issue = seen[0].issue.clone();
-    jira.move_marker(&issue, Stage::Implementing).await.unwrap();
+    jira.set_stage(&issue, Stage::Implementing).await.unwrap();
     // What was written is named in the next search.
     jira.snapshot(&[&mapping]).await.unwrap();
     let since = world.app.now() - Duration::from_secs(60);
@@ -415,7 +454,7 @@ pub async fn ask_jira(world: &World) {
         let seen = jira.has_comment(&issue, "effect-1", body, since).await;
         assert_eq!(seen.unwrap(), is_written);
         if !is_written {
-            jira.comment(&issue, "effect-1", body).await.unwrap();
+            jira.create_comment(&issue, "effect-1", body).await.unwrap();
         }
         let url = "https://github.test/acme/shop/pull/7";
         jira.link_pull_request(&issue, "PR #7", url).await.unwrap();
@@ -428,39 +467,45 @@ pub async fn ask_jira(world: &World) {
     assert_eq!(ours.unwrap(), ["Done.\n\n**The log**\n\n```\nls\n```"]);
     let never = jira.edit_comment(&issue, "effect-2", "Never.").await;
     assert!(never.unwrap_err().is_not_found());
-    let comment = jira.comment(&issue, "effect-3", "Soon gone.");
+    let comment = jira.create_comment(&issue, "effect-3", "Soon gone.");
     comment.await.unwrap();
     jira.delete_comment(&issue, "effect-3").await.unwrap();
     let again = jira.delete_comment(&issue, "effect-3").await;
     assert!(again.unwrap_err().is_not_found());
-    let found = jira.find(&[&mapping], &issue.key).await.unwrap();
+    let found = jira.find_issue(&[&mapping], &issue.key).await.unwrap();
     assert_eq!(
         (found.len(), found[0].issue.marker_field.as_ref()),
         (1, issue.marker_field.as_ref())
     );
     for nobodys in ["OPS-3", "OPS-9999"] {
-        let found = jira.find(&[&mapping], &nobodys.into()).await.unwrap();
+        let found = jira.find_issue(&[&mapping], &nobodys.into()).await.unwrap();
         assert!(found.is_empty(), "{nobodys}");
     }
     let siblings = jira.siblings(std::slice::from_ref(&issue)).await.unwrap();
     assert_eq!(siblings[&issue.id], ["OPS-3: Other (To Do)"]);
-    let closed = jira.closed(std::slice::from_ref(&issue)).await.unwrap();
+    let closed = jira
+        .closed_issues(std::slice::from_ref(&issue))
+        .await
+        .unwrap();
     assert!(closed.is_empty(), "{closed:?}");
     let snapshot = ticket.snapshot().unwrap();
     assert_eq!((snapshot.comments.len(), snapshot.links.len()), (1, 1));
-    let fields = jira.fields(Some("agent-implement repo")).await.unwrap();
+    let fields = jira
+        .custom_fields(Some("agent-implement repo"))
+        .await
+        .unwrap();
     for forget in [ticket, other, parent] {
         let options = jira.field_options(&fields[0].id).await.unwrap();
         assert_eq!(options[0].value, "shop");
         forget.delete();
     }
-    let offered = jira.fields_of(&mapping).await.unwrap();
+    let offered = jira.mapping_field_options(&mapping).await.unwrap();
     assert!(offered[1].contains("shop"), "{offered:?}");
     town.grant_admin();
     assert_eq!(jira.field_options(&fields[0].id).await.unwrap().len(), 1);
 }
 
-pub async fn talk_to_both_chats(world: &World) {
+pub async fn post_to_both_chats(world: &TestEnv) {
     let message = ChatMessage {
         title: "ENG-1: <!channel> opened".into(),
         title_url: Some("https://github.test/acme/shop/pull/7".into()),
@@ -474,10 +519,10 @@ pub async fn talk_to_both_chats(world: &World) {
         ..message.clone()
     };
     for (url, kind) in [
-        (world.town.chat_url(), ChatKind::ChannelA),
-        (world.town.teams_url(), ChatKind::ChannelB),
+        (world.vendors.slack_url(), ChatKind::Slack),
+        (world.vendors.teams_url(), ChatKind::Teams),
     ] {
-        let chat = Chat::new(client("chat"), Secret::new(url), kind);
+        let chat = ChatWebhook::new(client("chat"), Secret::new(url), kind);
         for message in [&message, &bare] {
             chat.post(message).await.unwrap();
         }
@@ -485,9 +530,9 @@ pub async fn talk_to_both_chats(world: &World) {
 }
 
 /// Machines and containers from their making to their end.
-pub async fn make_machines(world: &World) {
+pub async fn create_and_destroy_machines(world: &TestEnv) {
     let sessions = &world.app.sessions;
-    world.town.docker().publish("acme/runner:1");
+    world.vendors.docker().add_registry_image("acme/runner:1");
     for host in [HostKind::Vm, HostKind::Local] {
         let job = JobId::from("01JMACHINE");
         let spec = MachineSpec {
@@ -496,7 +541,7 @@ pub async fn make_machines(world: &World) {
             cpus: 2,
             memory_mb: 512,
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
-            stamps: Stamps {
+            labels: MachineLabels {
                 instance: sessions.instance().to_owned(),
                 job: job.clone(),
                 issue: Some("ENG-1".into()),
@@ -506,7 +551,7 @@ pub async fn make_machines(world: &World) {
             },
         };
         let made = async || match sessions.start(host, &spec).await.unwrap() {
-            Start::Made(machine) => machine,
+            MachineStartOutcome::Started(machine) => machine,
             other => panic!("{other:?}"),
         };
         let machine = made().await;
@@ -516,7 +561,7 @@ pub async fn make_machines(world: &World) {
         let found = sessions.find(host, &job).await.unwrap().unwrap();
         let machine = found.reference();
         let shown = sessions.inspect(&machine).await.unwrap().unwrap();
-        assert_eq!((&shown.name, &shown.stamps), (&spec.name, &spec.stamps));
+        assert_eq!((&shown.name, &shown.labels), (&spec.name, &spec.labels));
         sessions.stop(&machine).await.unwrap();
         sessions.log_tail(&machine).await.unwrap();
         for _ in 0..2 {

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use domain::job::JobKind;
 use domain::time::Timestamp;
-use store::{FILE_NAME, Store, StoreError, jobs};
+use store::{STORE_FILE, Store, StoreError, jobs};
 
-use crate::api::job;
+use crate::api_server::dispatched_job;
 
 /// As redb lays its file out.
 const PAGE: usize = 4096;
@@ -93,13 +93,13 @@ async fn originals(dir: &Path) -> [Original; 2] {
             (first..first + 100).try_for_each(|number| {
                 jobs::put(
                     tx,
-                    &job(&format!("01JOB{number:08}"), JobKind::Implementation),
+                    &dispatched_job(&format!("01JOB{number:08}"), JobKind::Implementation),
                 )
             })
         });
         written.await.unwrap();
     }
-    let (content, file) = (content(&store), dir.join(FILE_NAME));
+    let (content, file) = (content(&store), dir.join(STORE_FILE));
     // Nothing is written meanwhile.
     let killed = fs::read(&file).unwrap();
     drop(store);
@@ -139,7 +139,7 @@ fn suffer(
 ) -> Result<bool, String> {
     let mut bytes = original.bytes.clone();
     damage.done_to(&mut bytes, rng);
-    let file = dir.join(FILE_NAME);
+    let file = dir.join(STORE_FILE);
     fs::write(&file, &bytes).unwrap();
     let opened = catch_unwind(|| Store::open(&dir).map(|store| content(&store)));
     match opened {

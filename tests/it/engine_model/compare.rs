@@ -6,20 +6,20 @@ use domain::effect::Effect;
 use domain::job::{Job as RealJob, JobKind, JobState};
 use reqwest::Method;
 use serde_json::Value;
-use store::{dedup, jobs, outbox, parked};
+use store::{dedup, dispatch_breaker, jobs, outbox};
 
 use super::event::Conclusion;
-use super::reference::{Job, Kind, SLOTS, TRIGGER, Ticket, Verdict};
-use super::system::{Did, System, text};
-use crate::ticket::in_parts;
+use super::reference::{ModelJobKind, ModelResult, ModelTicket, ObservedJob, SLOTS, TRIGGER};
+use super::system_under_test::{StepActivity, SystemUnderTest, input_text};
+use crate::test_ticket::split_comments;
 
-impl System {
-    pub fn jobs_told(&self) -> Vec<(String, &'static str)> {
+impl SystemUnderTest {
+    pub fn job_statuses(&self) -> Vec<(String, &'static str)> {
         let jobs = self.jobs().into_iter();
         jobs.map(|(id, job)| (id, job.status)).collect()
     }
 
-    pub fn jobs(&self) -> BTreeMap<String, Job> {
+    pub fn jobs(&self) -> BTreeMap<String, ObservedJob> {
         let jobs = self
             .world()
             .app
@@ -37,31 +37,32 @@ impl System {
     }
 
     /// Compares everything that can be compared at any time.
-    pub fn observe(&mut self, did: Did) -> Verdict {
+    pub fn check_observed(&mut self, did: StepActivity) -> ModelResult {
         self.observe_hosted()?;
         let jobs = self.jobs();
-        let polled = matches!(did, Did::Poll | Did::Some);
-        self.model.observe(&jobs, polled, did == Did::Asked)?;
+        let polled = matches!(did, StepActivity::Poll | StepActivity::Partial);
+        self.model
+            .check_jobs(&jobs, polled, did == StepActivity::GapFillRequested)?;
         self.observe_hosted()?;
-        if did == Did::Watch && !self.troubled() {
-            self.model.watched();
+        if did == StepActivity::Watch && !self.has_pending_faults() {
+            self.model.record_watch();
         }
         let (now, window) = (self.world().app.now(), self.world().app.config.dedup_window);
         let held = self.world().app.store.read(dedup::all).unwrap().into_iter();
-        let held: Vec<_> = held.filter(|entry| entry.holds(window, now)).collect();
+        let held: Vec<_> = held.filter(|entry| entry.is_active(window, now)).collect();
         let held: BTreeSet<&str> = held.iter().map(|entry| entry.issue.key.as_str()).collect();
-        if held != self.model.deduped() {
+        if held != self.model.deduped_keys() {
             return Err(format!(
                 "dedup holds {held:?}, not {:?}",
-                self.model.deduped()
+                self.model.deduped_keys()
             ));
         }
-        let parked = self.world().app.store.read(parked::all).unwrap();
+        let parked = self.world().app.store.read(dispatch_breaker::all).unwrap();
         let parked: BTreeSet<&str> = parked
             .iter()
             .map(|parked| parked.issue.key.as_str())
             .collect();
-        let is_parked = |ticket: &&Ticket| ticket.parked.is_some();
+        let is_parked = |ticket: &&ModelTicket| ticket.parked.is_some();
         let wanted = self.model.tickets.iter().filter(is_parked);
         let wanted: BTreeSet<&str> = wanted.map(|ticket| ticket.key.as_str()).collect();
         if parked != wanted {
@@ -71,17 +72,17 @@ impl System {
     }
 
     /// The host's own list: one run for each dispatch.
-    fn observe_hosted(&mut self) -> Verdict {
+    fn observe_hosted(&mut self) -> ModelResult {
         let (now, mut seen) = (self.model.now, BTreeSet::new());
         for run in self.world().repo().runs() {
-            let id = text(&run, "dispatch_id").to_owned();
+            let id = input_text(&run, "dispatch_id").to_owned();
             if !seen.insert(id.clone()) {
                 return Err(format!("{id} runs twice"));
             }
             let Some(known) = self.model.runs.get_mut(&id) else {
                 continue;
             };
-            known.hosted.get_or_insert(now);
+            known.hosted_at.get_or_insert(now);
             if run.status == "completed" {
                 known.host_end.get_or_insert((Conclusion::Cancelled, now));
             }
@@ -90,9 +91,10 @@ impl System {
     }
 
     /// Labels are as the markers that have arrived leave them; comments come once and in order.
-    fn observe_ticket(&mut self, at: usize) -> Verdict {
-        let lane = self.lane(at);
-        let is_move = |errand: &&outbox::Errand| matches!(errand.effect, Effect::MoveMarker { .. });
+    fn observe_ticket(&mut self, at: usize) -> ModelResult {
+        let lane = self.outbox_entries(at);
+        let is_move =
+            |errand: &&outbox::OutboxEntry| matches!(errand.effect, Effect::SetMarker { .. });
         let waiting = lane.iter().filter(is_move).count();
         let tried = lane
             .first()
@@ -101,11 +103,11 @@ impl System {
             return Ok(());
         };
         let ticket = &mut self.model.tickets[at];
-        while ticket.moves.len() > waiting {
-            let moved = ticket.moves.pop_front().unwrap();
-            ticket.arrive(moved);
+        while ticket.pending_markers.len() > waiting {
+            let moved = ticket.pending_markers.pop_front().unwrap();
+            ticket.apply_marker_change(moved);
         }
-        if ticket.moves.len() < waiting {
+        if ticket.pending_markers.len() < waiting {
             return Err(format!(
                 "{} is owed markers that nobody asked for: {lane:#?}",
                 ticket.key
@@ -113,20 +115,22 @@ impl System {
         }
         let labels: BTreeSet<&str> = shown.labels.iter().map(String::as_str).collect();
         if labels != ticket.labels {
-            let mut next = Ticket {
+            let mut next = ModelTicket {
                 labels: ticket.labels.clone(),
-                ..Ticket::default()
+                ..ModelTicket::default()
             };
-            let arrived = ticket.moves.front().filter(|_| tried);
-            arrived.into_iter().for_each(|moved| next.arrive(*moved));
+            let arrived = ticket.pending_markers.front().filter(|_| tried);
+            arrived
+                .into_iter()
+                .for_each(|moved| next.apply_marker_change(*moved));
             if labels != next.labels {
                 return Err(format!("{} shows {labels:?}\n{ticket:#?}", ticket.key));
             }
         }
         let comments = shown.comments.into_iter().map(|comment| comment.body);
         let comments = comments.filter(|body| !body.starts_with("Not started yet: "));
-        let comments = in_parts(comments.collect());
-        let mut expected = ticket.said.iter();
+        let comments = split_comments(comments.collect());
+        let mut expected = ticket.comments.iter();
         for comment in &comments {
             let met = expected.find(|said| comment.starts_with(&said.0) || !said.1);
             if !met.is_some_and(|said| comment.starts_with(&said.0)) {
@@ -145,15 +149,15 @@ impl System {
     }
 
     /// Compares what must hold when all is quiet.
-    pub async fn compare(&mut self) -> Verdict {
-        self.model.at_rest()?;
+    pub async fn check_quiescent(&mut self) -> ModelResult {
+        self.model.check_quiescent()?;
         let dead = self.world().app.store.read(outbox::dead).unwrap();
         if !dead.is_empty() {
             return Err(format!("given up: {dead:#?}"));
         }
         for run in self.world().repo().runs() {
-            let known = &self.model.runs[text(&run, "dispatch_id")];
-            if run.status != "completed" && !known.active() && !known.reported {
+            let known = &self.model.runs[input_text(&run, "dispatch_id")];
+            if run.status != "completed" && !known.is_active() && !known.reported {
                 return Err(format!("a run goes on for nobody: {known:?}"));
             }
         }
@@ -163,8 +167,11 @@ impl System {
             if ticket.closed || !ticket.labels.contains(TRIGGER) {
                 continue;
             }
-            let (wanted, path) = (self.model.verdicts(at), format!("/api/why/{}", ticket.key));
-            let (_, why) = self.ask(Method::GET, &path, Value::Null).await;
+            let (wanted, path) = (
+                self.model.possible_outcomes(at),
+                format!("/api/why/{}", ticket.key),
+            );
+            let (_, why) = self.admin_request(Method::GET, &path, Value::Null).await;
             let decision = &why["decision"];
             let told = decision["reason"]
                 .as_str()
@@ -176,9 +183,11 @@ impl System {
                     "{why:#} is told, not one of {wanted:?}\n{ticket:#?}"
                 ));
             }
-            *self.told.entry(told.to_owned()).or_default() += 1;
+            *self.reasons_seen.entry(told.to_owned()).or_default() += 1;
         }
-        let (_, log) = self.ask(Method::GET, "/api/log", Value::Null).await;
+        let (_, log) = self
+            .admin_request(Method::GET, "/api/log", Value::Null)
+            .await;
         let log = log.as_array().into_iter().flatten();
         let told = |job: &Value| {
             (
@@ -202,7 +211,7 @@ impl System {
     }
 }
 
-fn told(job: &RealJob, ticket: usize) -> Job {
+fn told(job: &RealJob, ticket: usize) -> ObservedJob {
     let reason = match &job.state {
         JobState::Failed { reason, .. } => reason.clone(),
         _ => String::new(),
@@ -211,18 +220,18 @@ fn told(job: &RealJob, ticket: usize) -> Job {
         JobState::TimedOut { reason } => Some(reason.as_str()),
         _ => None,
     };
-    Job {
+    ObservedJob {
         ticket,
         kind: match job.kind {
-            JobKind::Planning => Kind::Planning,
-            JobKind::Implementation => Kind::Implementation,
-            JobKind::GapFill | JobKind::FollowUp => Kind::GapFill,
+            JobKind::Planning => ModelJobKind::Planning,
+            JobKind::Implementation => ModelJobKind::Implementation,
+            JobKind::GapFill | JobKind::FollowUp => ModelJobKind::GapFill,
         },
         status: job.state.status(),
         timeout,
         reason,
         dispatched: job.dispatched_at.is_some(),
         linked: job.run.is_some(),
-        pulled: job.pull.is_some(),
+        has_pull: job.pull.is_some(),
     }
 }

@@ -7,7 +7,7 @@ use super::reference::SLOTS;
 /// One thing that people, an operator, the machine, the vendors or a run do. Slots are places in the
 /// list of living tickets; what does not apply just then is left out.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum ModelEvent {
     Flag(usize),
     Unflag(usize),
     /// All labels of ours are taken off.
@@ -24,23 +24,23 @@ pub enum Event {
     Cap(usize, u32),
     ClearDedup(usize),
     Unpark(usize),
-    Turn,
+    Tick,
     Poll,
-    Deliver,
+    ProcessOutbox,
     Watch,
     /// Until nothing is owed and nothing goes wrong; then everything must be as it should be.
     Settle,
     /// Seconds.
     Wait(u64),
-    Fault(Trouble),
-    Begin(Which),
+    Fault(ModelFault),
+    Begin(RunSelector),
     /// Whether the run names itself.
-    Progress(Which, bool),
-    Result(Which, Told),
+    Progress(RunSelector, bool),
+    Result(RunSelector, ReportedOutcome),
     /// A result that must be refused.
-    Forge(Which, Forgery),
+    Forge(RunSelector, Forgery),
     /// Whether the run leaves a pull request behind.
-    End(Which, Conclusion, bool),
+    End(RunSelector, Conclusion, bool),
     GapFill(usize),
     /// The same webhook twice.
     Webhook(usize),
@@ -51,14 +51,14 @@ pub enum Event {
 
 /// One of the runs at the host that have not ended, or of all.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Which {
+pub enum RunSelector {
     Live(usize),
     Any(usize),
 }
 
 /// The next request of a kind goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Trouble {
+pub enum ModelFault {
     /// The host will not take the dispatch.
     Refused(u16),
     DispatchFails,
@@ -77,16 +77,16 @@ pub enum Trouble {
 
 /// What a run reports in the end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Told {
+pub enum ReportedOutcome {
     /// Did what it was to do; an implementation opened its pull request.
     Done,
     /// The same, and its review left something open.
-    Noted,
+    DoneWithFindings,
     /// A failure by the word of the review, with a pull request.
     Unapproved,
     Failed,
     /// A failure that nobody is to blame for.
-    Unavailable,
+    InfrastructureFailure,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,7 +106,7 @@ pub enum Conclusion {
 }
 
 impl Conclusion {
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Conclusion::Success => "success",
             Conclusion::Failure => "failure",
@@ -116,13 +116,13 @@ impl Conclusion {
     }
 }
 
-impl Event {
+impl ModelEvent {
     /// What it is called where events are counted.
     pub fn name(&self) -> String {
         let told = format!("{self:?}");
         let kind = match self {
-            Event::Fault(trouble) => return format!("Fault {trouble:?}"),
-            Event::Result(_, told) => return format!("Result {told:?}"),
+            ModelEvent::Fault(trouble) => return format!("Fault {trouble:?}"),
+            ModelEvent::Result(_, told) => return format!("Result {told:?}"),
             _ => told.split('(').next(),
         };
         kind.unwrap_or_default().to_owned()
@@ -134,25 +134,25 @@ fn slot() -> impl Strategy<Value = usize> {
     prop_oneof![2 => Just(0), 1 => 0..SLOTS]
 }
 
-fn which() -> impl Strategy<Value = Which> {
+fn which() -> impl Strategy<Value = RunSelector> {
     prop_oneof![
-        7 => (0..4_usize).prop_map(Which::Live),
-        1 => (0..64_usize).prop_map(Which::Any),
+        7 => (0..4_usize).prop_map(RunSelector::Live),
+        1 => (0..64_usize).prop_map(RunSelector::Any),
     ]
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn told() -> impl Strategy<Value = ReportedOutcome> {
     prop_oneof![
-        3 => Just(Told::Done),
-        1 => Just(Told::Noted),
-        1 => Just(Told::Unapproved),
-        4 => Just(Told::Failed),
-        1 => Just(Told::Unavailable),
+        3 => Just(ReportedOutcome::Done),
+        1 => Just(ReportedOutcome::DoneWithFindings),
+        1 => Just(ReportedOutcome::Unapproved),
+        4 => Just(ReportedOutcome::Failed),
+        1 => Just(ReportedOutcome::InfrastructureFailure),
     ]
 }
 
-fn trouble() -> impl Strategy<Value = Trouble> {
-    use Trouble::*;
+fn trouble() -> impl Strategy<Value = ModelFault> {
+    use ModelFault::*;
     prop_oneof![
         1 => Just(Refused(422)),
         1 => Just(Refused(403)),
@@ -167,35 +167,35 @@ fn trouble() -> impl Strategy<Value = Trouble> {
     ]
 }
 
-fn people() -> impl Strategy<Value = Event> {
+fn people() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
-        12 => slot().prop_map(Event::Flag),
-        1 => slot().prop_map(Event::Unflag),
-        2 => slot().prop_map(Event::Strip),
-        1 => slot().prop_map(Event::Close),
-        2 => slot().prop_map(Event::Reopen),
-        1 => slot().prop_map(Event::Delete),
-        1 => slot().prop_map(Event::Block),
-        2 => slot().prop_map(Event::Unblock),
+        12 => slot().prop_map(ModelEvent::Flag),
+        1 => slot().prop_map(ModelEvent::Unflag),
+        2 => slot().prop_map(ModelEvent::Strip),
+        1 => slot().prop_map(ModelEvent::Close),
+        2 => slot().prop_map(ModelEvent::Reopen),
+        1 => slot().prop_map(ModelEvent::Delete),
+        1 => slot().prop_map(ModelEvent::Block),
+        2 => slot().prop_map(ModelEvent::Unblock),
     ]
 }
 
-fn operator() -> impl Strategy<Value = Event> {
+fn operator() -> impl Strategy<Value = ModelEvent> {
     let team = 0..2_usize;
     prop_oneof![
-        1 => team.clone().prop_map(|team| Event::Pause(team, true)),
-        2 => team.clone().prop_map(|team| Event::Pause(team, false)),
-        1 => team.clone().prop_map(Event::Remove),
-        2 => team.clone().prop_map(Event::Add),
-        1 => (team, 1..=3_u32).prop_map(|(team, cap)| Event::Cap(team, cap)),
-        3 => slot().prop_map(Event::ClearDedup),
-        1 => slot().prop_map(Event::Unpark),
-        2 => slot().prop_map(Event::GapFill),
-        1 => slot().prop_map(Event::Webhook),
+        1 => team.clone().prop_map(|team| ModelEvent::Pause(team, true)),
+        2 => team.clone().prop_map(|team| ModelEvent::Pause(team, false)),
+        1 => team.clone().prop_map(ModelEvent::Remove),
+        2 => team.clone().prop_map(ModelEvent::Add),
+        1 => (team, 1..=3_u32).prop_map(|(team, cap)| ModelEvent::Cap(team, cap)),
+        3 => slot().prop_map(ModelEvent::ClearDedup),
+        1 => slot().prop_map(ModelEvent::Unpark),
+        2 => slot().prop_map(ModelEvent::GapFill),
+        1 => slot().prop_map(ModelEvent::Webhook),
     ]
 }
 
-fn runs() -> impl Strategy<Value = Event> {
+fn runs() -> impl Strategy<Value = ModelEvent> {
     let conclusion = prop_oneof![
         2 => Just(Conclusion::Success),
         2 => Just(Conclusion::Failure),
@@ -208,38 +208,38 @@ fn runs() -> impl Strategy<Value = Event> {
         Just(Forgery::Phase),
     ];
     prop_oneof![
-        3 => which().prop_map(Event::Begin),
-        3 => (which(), any::<bool>()).prop_map(|(run, named)| Event::Progress(run, named)),
-        8 => (which(), told()).prop_map(|(run, told)| Event::Result(run, told)),
-        1 => (which(), forgery).prop_map(|(run, forgery)| Event::Forge(run, forgery)),
+        3 => which().prop_map(ModelEvent::Begin),
+        3 => (which(), any::<bool>()).prop_map(|(run, named)| ModelEvent::Progress(run, named)),
+        8 => (which(), told()).prop_map(|(run, told)| ModelEvent::Result(run, told)),
+        1 => (which(), forgery).prop_map(|(run, forgery)| ModelEvent::Forge(run, forgery)),
         5 => (which(), conclusion, prop::bool::weighted(0.3))
-            .prop_map(|(run, conclusion, pull)| Event::End(run, conclusion, pull)),
+            .prop_map(|(run, conclusion, pull)| ModelEvent::End(run, conclusion, pull)),
     ]
 }
 
-fn engine() -> impl Strategy<Value = Event> {
+fn engine() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
-        12 => Just(Event::Turn),
-        3 => Just(Event::Poll),
-        3 => Just(Event::Deliver),
-        3 => Just(Event::Watch),
-        3 => Just(Event::Settle),
+        12 => Just(ModelEvent::Tick),
+        3 => Just(ModelEvent::Poll),
+        3 => Just(ModelEvent::ProcessOutbox),
+        3 => Just(ModelEvent::Watch),
+        3 => Just(ModelEvent::Settle),
     ]
 }
 
-fn machine() -> impl Strategy<Value = Event> {
+fn machine() -> impl Strategy<Value = ModelEvent> {
     prop_oneof![
-        6 => (1..=120_u64).prop_map(Event::Wait),
-        3 => (1..=100_u64).prop_map(|minutes| Event::Wait(minutes * 60)),
-        1 => (1..=26_u64).prop_map(|hours| Event::Wait(hours * 3_600)),
-        4 => trouble().prop_map(Event::Fault),
-        1 => Just(Event::Restart),
-        2 => (1..=60_usize).prop_map(Event::Kill),
+        6 => (1..=120_u64).prop_map(ModelEvent::Wait),
+        3 => (1..=100_u64).prop_map(|minutes| ModelEvent::Wait(minutes * 60)),
+        1 => (1..=26_u64).prop_map(|hours| ModelEvent::Wait(hours * 3_600)),
+        4 => trouble().prop_map(ModelEvent::Fault),
+        1 => Just(ModelEvent::Restart),
+        2 => (1..=60_usize).prop_map(ModelEvent::Kill),
     ]
 }
 
 /// A life of this many events.
-pub fn life(events: usize) -> impl Strategy<Value = Vec<Event>> {
+pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<ModelEvent>> {
     let event = prop_oneof![
         5 => people(),
         2 => operator(),

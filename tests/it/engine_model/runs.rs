@@ -2,35 +2,39 @@
 
 use std::time::Duration;
 
-use engine::deliver;
+use engine::outbox_worker;
 use fake_vendors::RunSnapshot;
 use serde_json::{Value, json};
 
-use super::event::{Event, Forgery, Told, Which};
-use super::reference::{Kind, Verdict};
-use super::system::{Did, System, text};
+use super::event::{Forgery, ModelEvent, ReportedOutcome, RunSelector};
+use super::reference::{ModelJobKind, ModelResult};
+use super::system_under_test::{StepActivity, SystemUnderTest, input_text};
 use crate::gap_fill::TRIGGER_SECRET;
 use crate::webhooks;
 
-impl System {
-    pub fn pick(&self, which: Which) -> Option<RunSnapshot> {
+impl SystemUnderTest {
+    pub fn select_run(&self, which: RunSelector) -> Option<RunSnapshot> {
         let mut runs = self.world().repo().runs();
         let at = match which {
-            Which::Live(at) => {
+            RunSelector::Live(at) => {
                 runs.retain(|run| run.status != "completed");
                 at
             }
-            Which::Any(at) => at,
+            RunSelector::Any(at) => at,
         };
         (!runs.is_empty()).then(|| runs.swap_remove(at % runs.len()))
     }
 
     /// What a run does; whether it applied.
-    pub async fn run(&mut self, event: &Event, run: &RunSnapshot) -> Result<bool, String> {
-        let id = text(run, "dispatch_id");
+    pub async fn perform_run_event(
+        &mut self,
+        event: &ModelEvent,
+        run: &RunSnapshot,
+    ) -> Result<bool, String> {
+        let id = input_text(run, "dispatch_id");
         match event {
-            Event::Begin(_) if run.status == "queued" => self.world().repo().begin_run(run.id),
-            Event::Progress(_, named) => {
+            ModelEvent::Begin(_) if run.status == "queued" => self.world().repo().start_run(run.id),
+            ModelEvent::Progress(_, named) => {
                 let step =
                     json!({"id": "clone", "type": "clone", "status": "passed", "started_at": "t"});
                 let body = match named {
@@ -38,11 +42,15 @@ impl System {
                     false => json!({ "step": step }),
                 };
                 let status = self
-                    .report("/runner/progress", text(run, "run_progress_token"), &body)
+                    .report(
+                        "/runner/progress",
+                        input_text(run, "run_progress_token"),
+                        &body,
+                    )
                     .await;
                 // As with a result, but it may be told again and again.
                 let mut wanted = vec![200];
-                wanted.extend(self.model.runs[id].hosted.map(|_| 401));
+                wanted.extend(self.model.runs[id].hosted_at.map(|_| 401));
                 if !wanted.contains(&status) {
                     return Err(format!("progress of {id} was answered {status}"));
                 }
@@ -51,13 +59,17 @@ impl System {
                     return Err(format!("{id} has told a step and does not run: {job:?}"));
                 }
             }
-            Event::Result(_, told) => return self.tell_result(run, *told).await.map(|()| true),
-            Event::Forge(_, forgery) => return self.forge(run, *forgery).await.map(|()| true),
-            Event::End(_, conclusion, leaves_pull) if run.status != "completed" => {
-                if *leaves_pull && self.model.runs[id].kind == Kind::Implementation {
+            ModelEvent::Result(_, told) => {
+                return self.tell_result(run, *told).await.map(|()| true);
+            }
+            ModelEvent::Forge(_, forgery) => return self.forge(run, *forgery).await.map(|()| true),
+            ModelEvent::End(_, conclusion, leaves_pull) if run.status != "completed" => {
+                if *leaves_pull && self.model.runs[id].kind == ModelJobKind::Implementation {
                     self.open_pull(run);
                 }
-                self.world().repo().end_run(run.id, conclusion.word());
+                self.world()
+                    .repo()
+                    .complete_run(run.id, conclusion.as_str());
                 let now = self.model.now;
                 self.model.runs.get_mut(id).unwrap().host_end = Some((*conclusion, now));
             }
@@ -74,34 +86,39 @@ impl System {
 
     /// The pull request on the run's branch, opened if it is not there.
     fn open_pull(&mut self, run: &RunSnapshot) -> u64 {
-        let at = self.model.runs[text(run, "dispatch_id")].ticket;
+        let at = self.model.runs[input_text(run, "dispatch_id")].ticket;
         let repo = self.world().repo();
         let known = self.model.tickets[at].pull;
         let number =
-            known.unwrap_or_else(|| repo.open_pull(text(run, "branch"), "agent", "Work", ""));
+            known.unwrap_or_else(|| repo.open_pull(input_text(run, "branch"), "agent", "Work", ""));
         self.model.tickets[at].pull = Some(number);
         number
     }
 
-    async fn tell_result(&mut self, run: &RunSnapshot, told: Told) -> Verdict {
-        let id = text(run, "dispatch_id").to_owned();
+    async fn tell_result(&mut self, run: &RunSnapshot, told: ReportedOutcome) -> ModelResult {
+        let id = input_text(run, "dispatch_id").to_owned();
         let kind = self.model.runs[&id].kind;
         let told = match (kind, told) {
-            (Kind::Implementation, told) => told,
-            (_, Told::Noted) => Told::Done,
-            (_, Told::Unapproved) => Told::Failed,
+            (ModelJobKind::Implementation, told) => told,
+            (_, ReportedOutcome::DoneWithFindings) => ReportedOutcome::Done,
+            (_, ReportedOutcome::Unapproved) => ReportedOutcome::Failed,
             (_, told) => told,
         };
         let mut body = result(kind, &id, told);
-        if kind == Kind::Implementation
-            && matches!(told, Told::Done | Told::Noted | Told::Unapproved)
+        if kind == ModelJobKind::Implementation
+            && matches!(
+                told,
+                ReportedOutcome::Done
+                    | ReportedOutcome::DoneWithFindings
+                    | ReportedOutcome::Unapproved
+            )
         {
             let number = self.open_pull(run);
             body["prUrl"] = json!(self.world().repo().pull_url(number));
         }
-        let wanted = self.model.reports(&id, told)?;
+        let wanted = self.model.report_result(&id, told)?;
         let status = self
-            .report("/runner/result", text(run, "run_token"), &body)
+            .report("/runner/result", input_text(run, "run_token"), &body)
             .await;
         if status != wanted {
             return Err(format!(
@@ -111,18 +128,18 @@ impl System {
         Ok(())
     }
 
-    async fn forge(&mut self, run: &RunSnapshot, forgery: Forgery) -> Verdict {
-        let id = text(run, "dispatch_id");
-        let mut body = result(self.model.runs[id].kind, id, Told::Failed);
+    async fn forge(&mut self, run: &RunSnapshot, forgery: Forgery) -> ModelResult {
+        let id = input_text(run, "dispatch_id");
+        let mut body = result(self.model.runs[id].kind, id, ReportedOutcome::Failed);
         let token = match forgery {
-            Forgery::Audience => text(run, "run_progress_token").to_owned(),
-            Forgery::Signature => format!("{}A", text(run, "run_token")),
+            Forgery::Audience => input_text(run, "run_progress_token").to_owned(),
+            Forgery::Signature => format!("{}A", input_text(run, "run_token")),
             Forgery::Phase => {
                 let other = ["planning", "gap-analysis"]
                     .into_iter()
                     .find(|phase| body["phase"] != *phase);
                 body["phase"] = json!(other);
-                text(run, "run_token").to_owned()
+                input_text(run, "run_token").to_owned()
             }
         };
         let status = self.report("/runner/result", &token, &body).await;
@@ -134,7 +151,7 @@ impl System {
 
     /// A person asks for more work on a pull request. The answer waits for the start, so it is
     /// delivered meanwhile.
-    pub async fn ask_for_more(&mut self, slot: usize) -> Result<bool, String> {
+    pub async fn trigger_gap_fill(&mut self, slot: usize) -> Result<bool, String> {
         let at = self.slots[slot];
         let Some(number) = self.model.tickets[at].pull else {
             return Ok(false);
@@ -143,11 +160,12 @@ impl System {
             &self.model.tickets[at],
             &self.model.teams[self.model.tickets[at].team],
         );
-        let troubled = self.model.refusals + self.model.failures > 0 || self.troubled();
+        let troubled =
+            self.model.refusals_left + self.model.failures_left > 0 || self.has_pending_faults();
         let wanted = match () {
             () if !team.mapped || (!ticket.pull_known && !team.paused) => 404,
             () if team.paused => 423,
-            () if self.model.active(at) || ticket.merged || troubled => 502,
+            () if self.model.has_active_run(at) || ticket.merged || troubled => 502,
             () => 200,
         };
         let url = format!("{}/trigger/gap-fill", self.world().address);
@@ -163,7 +181,7 @@ impl System {
             tokio::select! {
                 answer = &mut request => break answer.unwrap(),
                 () = tokio::time::sleep(Duration::from_millis(3)) => {
-                    deliver::drain(&self.world().app).await.unwrap();
+                    outbox_worker::drain(&self.world().app).await.unwrap();
                 }
             }
         };
@@ -175,7 +193,7 @@ impl System {
             ));
         }
         let before = self.model.runs.len();
-        self.observe(Did::Asked)?;
+        self.check_observed(StepActivity::GapFillRequested)?;
         match (status, self.model.runs.len() - before) {
             (200, 1) | (502, 0 | 1) | (404 | 423, 0) => Ok(true),
             (status, begun) => Err(format!(
@@ -184,7 +202,7 @@ impl System {
         }
     }
 
-    pub async fn hook_twice(&mut self, slot: usize) -> Verdict {
+    pub async fn send_webhook_twice(&mut self, slot: usize) -> ModelResult {
         let mut body = webhooks::payload("merged");
         body["pull_request"]["number"] =
             json!(self.model.tickets[self.slots[slot]].pull.unwrap_or(9_999));
@@ -208,27 +226,27 @@ impl System {
                 ));
             }
         }
-        self.model.merges(self.slots[slot]);
+        self.model.record_merge(self.slots[slot]);
         Ok(())
     }
 }
 
-fn result(kind: Kind, id: &str, told: Told) -> Value {
+fn result(kind: ModelJobKind, id: &str, told: ReportedOutcome) -> Value {
     let phase = match kind {
-        Kind::Planning => "planning",
-        Kind::Implementation => "implementation",
-        Kind::GapFill => "gap-analysis",
+        ModelJobKind::Planning => "planning",
+        ModelJobKind::Implementation => "implementation",
+        ModelJobKind::GapFill => "gap-analysis",
     };
     let mut body = json!({"phase": phase, "outcome": "success", "comments": [{"body": format!("Said by {id}")}]});
     let failure = match told {
-        Told::Done => return body,
-        Told::Noted => {
+        ReportedOutcome::Done => return body,
+        ReportedOutcome::DoneWithFindings => {
             body["unresolved"] = json!(["a race"]);
             return body;
         }
-        Told::Unapproved => json!("REVIEW_UNAPPROVED"),
-        Told::Failed => json!("VERIFY_FAILED"),
-        Told::Unavailable => json!("PROVIDER_UNAVAILABLE"),
+        ReportedOutcome::Unapproved => json!("REVIEW_UNAPPROVED"),
+        ReportedOutcome::Failed => json!("VERIFY_FAILED"),
+        ReportedOutcome::InfrastructureFailure => json!("PROVIDER_UNAVAILABLE"),
     };
     body["outcome"] = json!("failure");
     body["failureCode"] = failure;

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use domain::job::JobKind;
-use fake_vendors::Vendor;
+use fake_vendors::FakeService;
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{making, more, opened, still_world};
+use super::{env_with_pending_runs, follow_up_jobs, open_pull, options};
+use crate::test_env::{TIMEOUT, TestEnv};
 use crate::webhooks::signature;
-use crate::world::{PATIENCE, World};
 
 const PULLS: usize = 10;
 const EACH: usize = 20;
@@ -21,15 +21,15 @@ const EACH: usize = 20;
 const DIES_AFTER: usize = 250;
 
 /// What the host would send, one for each thing that was said.
-fn say(world: &World, pulls: &[u64]) -> usize {
+fn say(world: &TestEnv, pulls: &[u64]) -> usize {
     let repo = world.repo();
     for (at, number) in pulls.iter().enumerate() {
         for one in 0..EACH {
             let words = format!("finding {at}.{one}.");
             match one {
-                0 => repo.review(*number, "mia", "CHANGES_REQUESTED", &words),
-                _ if one % 2 == 0 => repo.comment(*number, "mia", &format!("- [ ] {words}")),
-                _ => repo.remark(*number, "mia", "a.txt", 1, &words),
+                0 => repo.add_review(*number, "mia", "CHANGES_REQUESTED", &words),
+                _ if one % 2 == 0 => repo.add_comment(*number, "mia", &format!("- [ ] {words}")),
+                _ => repo.add_review_comment(*number, "mia", "a.txt", 1, &words),
             };
         }
     }
@@ -56,7 +56,7 @@ async fn deliver(
         {
             return answer.json().await.unwrap();
         }
-        assert!(began.elapsed() < PATIENCE, "{event} {id} is not taken");
+        assert!(began.elapsed() < TIMEOUT, "{event} {id} is not taken");
         // It is down; the host's owner sends again what was not taken.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -64,28 +64,32 @@ async fn deliver(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_delivery_is_lost_or_counted_twice() {
-    let world = still_world().await;
+    let world = env_with_pending_runs().await;
     let mut pulls = Vec::new();
     for at in 0..PULLS {
-        pulls.push(opened(&world, &format!("ENG-{}", at + 1)).await);
+        pulls.push(open_pull(&world, &format!("ENG-{}", at + 1)).await);
     }
     // Nobody listens there; what would be sent is kept.
-    world.repo().hook("http://127.0.0.1:9/nowhere", "unused");
+    world
+        .repo()
+        .set_webhook("http://127.0.0.1:9/nowhere", "unused");
     let count = say(&world, &pulls);
     world
-        .until("all is told", || world.town.github().has_delivered())
+        .wait_until("all is told", || {
+            world.vendors.github().is_webhook_queue_empty()
+        })
         .await;
-    let sent = world.town.github().delivered();
+    let sent = world.vendors.github().webhook_deliveries();
     assert_eq!(sent.len(), count);
     let once = sent.into_iter().map(|one| (one.event, one.id, one.payload));
     let once: Vec<_> = once.collect();
     let mut thrice = [once.clone(), once.clone(), once].concat();
     fastrand::shuffle(&mut thrice);
 
-    let world = world.asleep().await;
+    let world = world.stop_service().await;
     // Nobody at the host answers meanwhile, so that nothing is found by looking.
-    world.town.faults(Vendor::GitHub).outage(true);
-    let service = world.started(&making());
+    world.vendors.faults(FakeService::GitHub).set_outage(true);
+    let service = world.start_process(&options());
     let address = Arc::new(Mutex::new(service.address.clone()));
     let (queue, answered) = (Arc::new(Mutex::new(thrice)), Arc::new(AtomicUsize::new(0)));
     let queued = Arc::new(AtomicUsize::new(0));
@@ -117,7 +121,7 @@ async fn no_delivery_is_lost_or_counted_twice() {
         answered.load(Ordering::SeqCst) < 3 * count,
         "it died in the middle"
     );
-    let service = world.started(&making());
+    let service = world.start_process(&options());
     address.lock().unwrap().clone_from(&service.address);
     for sender in senders {
         sender.await.unwrap().unwrap();
@@ -126,11 +130,11 @@ async fn no_delivery_is_lost_or_counted_twice() {
     let queued = queued.load(Ordering::SeqCst);
     assert!(queued <= count, "{queued} of {count} were told to be new");
 
-    world.town.faults(Vendor::GitHub).outage(false);
-    let world = world.awake(making()).await;
+    world.vendors.faults(FakeService::GitHub).set_outage(false);
+    let world = world.start_service(options()).await;
     for _ in 0..3 {
-        world.wait(super::QUIET);
-        world.turn().await;
+        world.advance_clock(super::QUIET_PERIOD);
+        world.tick().await;
     }
     let mut told: BTreeMap<String, usize> = BTreeMap::new();
     for run in world.repo().runs() {
@@ -151,7 +155,7 @@ async fn no_delivery_is_lost_or_counted_twice() {
     assert_eq!(told.len(), count, "each finding reached a run");
     assert!(told.values().all(|times| *times == 1), "{told:?}");
     for at in 0..PULLS {
-        let more = more(&world, &format!("ENG-{}", at + 1));
+        let more = follow_up_jobs(&world, &format!("ENG-{}", at + 1));
         assert!(
             more.len() == 1 && more[0].kind == JobKind::FollowUp,
             "{more:?}"

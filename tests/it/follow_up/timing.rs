@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::report::Outcome;
-use domain::transition::Event;
-use engine::{follow_up, heal};
+use domain::report::RunOutcome;
+use domain::transition::JobEvent;
+use engine::{follow_up, reconcile};
 use serde_json::json;
 use store::jobs;
 
-use super::{end, opened, reported, still_world};
-use crate::gap_fill::ask;
-use crate::world::World;
+use super::{apply_event, env_with_pending_runs, open_pull, result_reported};
+use crate::gap_fill::send_trigger;
+use crate::test_env::TestEnv;
 
 const STEPS: usize = 40;
 
-fn check(world: &World) {
+fn check(world: &TestEnv) {
     let active = world.app.store.read(jobs::active).unwrap();
     let mut on_branch: BTreeMap<&str, usize> = BTreeMap::new();
     for job in &active {
@@ -26,13 +26,13 @@ fn check(world: &World) {
 }
 
 /// Two looks, a sweep and whoever asks, all at once.
-async fn rush(world: &World, pull: Option<u64>) {
+async fn rush(world: &TestEnv, pull: Option<u64>) {
     let done = AtomicBool::new(pull.is_none());
     let asking = async {
         if let Some(number) = pull {
             let key = format!("ENG-{number}");
             let instruction = format!("ask {}", fastrand::u8(..));
-            ask(
+            send_trigger(
                 world,
                 json!({"issueKey": key, "prNumber": number, "instruction": instruction}),
             )
@@ -42,14 +42,14 @@ async fn rush(world: &World, pull: Option<u64>) {
     };
     let looking = async {
         let (one, two, three) = tokio::join!(
-            follow_up::once(&world.app),
-            follow_up::once(&world.app),
-            heal::once(&world.app)
+            follow_up::run_once(&world.app),
+            follow_up::run_once(&world.app),
+            reconcile::run_once(&world.app)
         );
         one.and(two).and(three).unwrap();
         check(world);
         while !done.load(Ordering::SeqCst) {
-            world.turn().await;
+            world.tick().await;
             check(world);
         }
     };
@@ -61,32 +61,35 @@ async fn one_branch_never_has_two_runs() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     fastrand::seed(seed);
-    let world = still_world().await;
-    let pulls = [opened(&world, "ENG-1").await, opened(&world, "ENG-2").await];
+    let world = env_with_pending_runs().await;
+    let pulls = [
+        open_pull(&world, "ENG-1").await,
+        open_pull(&world, "ENG-2").await,
+    ];
     assert_eq!(pulls, [1, 2]);
     let repo = world.repo();
     for step in 0..STEPS {
         let number = pulls[fastrand::usize(..2)];
         let ask_too = fastrand::u8(..4) == 0;
         match fastrand::u8(..6) {
-            0 => drop(repo.comment(number, "mia", &format!("- [ ] step {step}"))),
-            1 => drop(repo.remark(number, "mia", "a.txt", 1, &format!("step {step}"))),
-            2 => drop(repo.comment(number, "mia", &format!("/agent-implement {step}"))),
+            0 => drop(repo.add_comment(number, "mia", &format!("- [ ] step {step}"))),
+            1 => drop(repo.add_review_comment(number, "mia", "a.txt", 1, &format!("step {step}"))),
+            2 => drop(repo.add_comment(number, "mia", &format!("/agent-implement {step}"))),
             3 | 4 => {
                 let active = world.app.store.read(jobs::active).unwrap();
                 if let Some(job) = fastrand::choice(&active) {
                     let ends = [
-                        reported(Outcome::Success),
-                        reported(Outcome::Failure),
-                        Event::Destroyed {
+                        result_reported(RunOutcome::Success),
+                        result_reported(RunOutcome::Failure),
+                        JobEvent::Cancelled {
                             by: "an operator".into(),
                         },
                     ];
                     let at = fastrand::usize(..ends.len());
-                    end(&world, &job.id, ends[at].clone()).await;
+                    apply_event(&world, &job.id, ends[at].clone()).await;
                 }
             }
-            _ => world.wait(Duration::from_secs(fastrand::u64(..900))),
+            _ => world.advance_clock(Duration::from_secs(fastrand::u64(..900))),
         }
         rush(&world, ask_too.then_some(number)).await;
     }

@@ -3,12 +3,12 @@
 use std::process::Output;
 
 use domain::job::JobState;
-use fake_vendors::scripted_agent::Step;
+use fake_vendors::scripted_agent::ScriptStep;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{LOUDER, SECRET, making, opened, pull};
-use crate::world::{COMMENT_TRIGGER, World};
+use super::{INSTRUCTION, SECRET, env_with_open_pull, options, pull_number};
+use crate::test_env::{COMMENT_TRIGGER_WORKFLOW, TestEnv};
 
 /// A comment on the pull request.
 struct Comment<'a> {
@@ -22,13 +22,13 @@ struct Comment<'a> {
 
 impl Comment<'_> {
     /// Runs the workflow's only step on it, with the token that its permissions leave.
-    async fn posted(&self, world: &World) -> Output {
-        let workflow: Value = serde_saphyr::from_str(COMMENT_TRIGGER).unwrap();
+    async fn posted(&self, world: &TestEnv) -> Output {
+        let workflow: Value = serde_saphyr::from_str(COMMENT_TRIGGER_WORKFLOW).unwrap();
         let script = workflow["jobs"]["trigger"]["steps"][0]["run"]
             .as_str()
             .unwrap();
         let event = json!({
-            "issue": {"number": pull(world), "body": self.on, "pull_request": {}},
+            "issue": {"number": pull_number(world), "body": self.on, "pull_request": {}},
             "comment": {"user": {"login": self.by}, "body": self.text},
         });
         let dir = tempfile::tempdir().unwrap();
@@ -39,10 +39,11 @@ impl Comment<'_> {
         std::fs::create_dir(&bin).unwrap();
         // Waiting between tries is left out.
         std::os::unix::fs::symlink("/bin/true", bin.join("sleep")).unwrap();
-        let token = world
-            .town
-            .github()
-            .mint_token("acme", &["shop"], &[("metadata", "read")]);
+        let token = world.vendors.github().create_installation_token(
+            "acme",
+            &["shop"],
+            &[("metadata", "read")],
+        );
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         Command::new("bash")
             .args(["--noprofile", "--norc", "-eo", "pipefail"])
@@ -51,7 +52,7 @@ impl Comment<'_> {
             .env("PATH", path)
             .env("RUNNER_TEMP", dir.path())
             .env("GITHUB_EVENT_PATH", &event_file)
-            .env("GITHUB_API_URL", world.town.github_api_url())
+            .env("GITHUB_API_URL", world.vendors.github_api_url())
             .env("GITHUB_REPOSITORY", "acme/shop")
             .env("GITHUB_TOKEN", token)
             .env("CALLBACK_URL", self.orchestrator)
@@ -72,11 +73,11 @@ fn told(output: &Output) -> (bool, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comment_of_somebody_who_may_write_starts_a_run_and_no_other_does() {
-    let world = opened(making(), Step::write("a.txt", "A\n")).await;
+    let world = env_with_open_pull(options(), ScriptStep::write("a.txt", "A\n")).await;
     let repo = world.repo();
-    repo.collaborator("writer", "write")
-        .collaborator("keeper", "maintain")
-        .collaborator("guest", "triage");
+    repo.set_collaborator_role("writer", "write")
+        .set_collaborator_role("keeper", "maintain")
+        .set_collaborator_role("guest", "triage");
     let body = repo.pulls()[0].body.clone();
     let comment = |by, text| Comment {
         by,
@@ -102,24 +103,25 @@ async fn a_comment_of_somebody_who_may_write_starts_a_run_and_no_other_does() {
     }
     assert_eq!(world.jobs("ENG-1").len(), 1);
 
-    let hostile = format!("{LOUDER}\n\"; $(touch pwned) `touch pwned` ${{IFS}} %0A::error::x \\");
+    let hostile =
+        format!("{INSTRUCTION}\n\"; $(touch pwned) `touch pwned` ${{IFS}} %0A::error::x \\");
     let text = format!("/agent-implement {hostile}");
     let (well, said) = told(&comment("keeper", &text).posted(&world).await);
-    let job = world.ended("ENG-1").await;
+    let job = world.wait_for_job_end("ENG-1").await;
     assert!(
         well && said.contains(&format!("Started run {}.", job.id)),
         "{said}"
     );
     assert_eq!(job.state, JobState::Completed);
     assert_eq!(repo.runs()[1].inputs["instruction"], hostile);
-    world.end().await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_fails_the_job_with_its_reason() {
-    let world = opened(making(), Step::write("a.txt", "A\n")).await;
-    world.repo().collaborator("writer", "write");
-    super::pause(&world, "ENG", true).await;
+    let world = env_with_open_pull(options(), ScriptStep::write("a.txt", "A\n")).await;
+    world.repo().set_collaborator_role("writer", "write");
+    super::set_paused(&world, "ENG", true).await;
     let body = world.repo().pulls()[0].body.clone();
     let comment = |orchestrator| Comment {
         by: "writer",
@@ -140,5 +142,5 @@ async fn a_refusal_fails_the_job_with_its_reason() {
         let (well, said) = told(&comment(orchestrator).posted(&world).await);
         assert!(!well && said.contains(why), "{orchestrator}: {said}");
     }
-    world.end().await;
+    world.finish().await;
 }

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Admin, MAPPINGS, with};
+use super::{MAPPINGS_PATH, MappingsClient, mapping_body};
 
 const ENG: &str = "/api/mappings/ENG";
 
-impl Admin {
+impl MappingsClient {
     async fn change(&self, body: &Value) -> (u16, Value) {
         self.ask("PATCH", ENG, &body.to_string()).await
     }
 
     /// The stored mapping, without the time of its last change.
     async fn stored(&self) -> Value {
-        let (_, mut all) = self.ask("GET", MAPPINGS, "").await;
+        let (_, mut all) = self.ask("GET", MAPPINGS_PATH, "").await;
         let mut mapping = all["ENG"].take();
         mapping.as_object_mut().unwrap().remove("updatedAt");
         mapping
@@ -22,7 +22,7 @@ impl Admin {
 
 /// A mapping of which hardly any field has its default.
 fn rich() -> Value {
-    with(json!({
+    mapping_body(json!({
         "provider": "cloud", "cloudRegion": "eu-central-1", "machineCpus": 4, "machineMemoryMb": 8192,
         "branchPrefix": "bots", "extraEnv": {"A": "b"}, "maxInProgressAiIssues": 9, "paused": true,
         "planningEnabled": true, "planningWorkflowFile": "plan.yml", "workflowFile": "own.yml",
@@ -35,7 +35,7 @@ fn rich() -> Value {
 
 #[tokio::test]
 async fn every_field_is_changed_by_itself() {
-    let admin = Admin::start().await;
+    let admin = MappingsClient::start().await;
     admin.saved(&rich()).await;
     let linear = json!({"ticketingProvider": "A", "ticketingConfig": {"kind": "A"}});
     let rows = [
@@ -79,9 +79,9 @@ async fn every_field_is_changed_by_itself() {
 
 #[tokio::test]
 async fn a_change_is_held_to_the_rules_of_the_whole_mapping() {
-    let admin = Admin::start().await;
-    admin.saved(&with(json!({}))).await;
-    admin.saved(&with(json!({"teamKey": "WEB"}))).await;
+    let admin = MappingsClient::start().await;
+    admin.saved(&mapping_body(json!({}))).await;
+    admin.saved(&mapping_body(json!({"teamKey": "WEB"}))).await;
     let before = admin.stored().await;
     let cap = "maxInProgressAiIssues must be a positive integer";
     let rows = [

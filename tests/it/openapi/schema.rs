@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 /// The first place where a value does not fit, and why. References lead into the document.
-pub fn fault(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+pub fn validate(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     Checker { document }.check(schema, value, "")
 }
 
@@ -269,7 +269,7 @@ fn a_misfit_is_found_and_named() {
     let thing = json!({"$ref": "#/components/schemas/Thing"});
     let good =
         json!({"name": "x", "at": "2026-01-31T09:30:00.000Z", "sizes": [0, 2], "kind": null});
-    assert_eq!(fault(&document, &thing, &good), Ok(()));
+    assert_eq!(validate(&document, &thing, &good), Ok(()));
     let rows = [
         ("", json!([]), "/: [] is not \"object\""),
         ("/name", json!("X"), "/name: \"X\" is not \"^[a-z]+$\""),
@@ -291,9 +291,9 @@ fn a_misfit_is_found_and_named() {
     for (place, bad, told) in rows {
         let mut value = good.clone();
         *value.pointer_mut(place).unwrap() = bad;
-        let why = fault(&document, &thing, &value).unwrap_err();
+        let why = validate(&document, &thing, &value).unwrap_err();
         assert!(why.starts_with(told), "{why}");
     }
-    let unknown = fault(&document, &json!({"not": {}}), &good).unwrap_err();
+    let unknown = validate(&document, &json!({"not": {}}), &good).unwrap_err();
     assert_eq!(unknown, "/: the check does not know the keyword not");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use store::Store;
 
-use crate::api::Server;
+use crate::api_server::ApiServer;
 
 /// Most bytes of the whole panel.
 const BUDGET: usize = 160_000;
@@ -30,7 +30,7 @@ fn assets() -> Vec<String> {
 
 #[tokio::test]
 async fn the_whole_panel_is_small_tagged_and_compressed() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     let raw = reqwest::Client::builder().no_gzip().build().unwrap();
     let (mut plain, mut sent) = (0, 0);
     for name in assets() {
@@ -62,7 +62,7 @@ async fn the_whole_panel_is_small_tagged_and_compressed() {
 
 #[tokio::test]
 async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for path in [
         "/admin",
         "/admin/",
@@ -80,29 +80,29 @@ async fn every_view_can_be_linked_to_and_a_missing_file_is_none() {
         "/admin/assets/",
         "/admin/assets/../Cargo.toml",
     ] {
-        let missing = server.ask("GET", path, "", None).await;
+        let missing = server.send("GET", path, "", None).await;
         assert_ne!(missing.header("content-type"), "text/javascript", "{path}");
     }
     let missing = server
-        .ask("GET", "/admin/assets/js/none.js", "", None)
+        .send("GET", "/admin/assets/js/none.js", "", None)
         .await;
-    assert_eq!(missing.fault(), (404, "Not found"));
-    let refused = server.ask("POST", "/admin/pipelines", "", None).await;
+    assert_eq!(missing.error(), (404, "Not found"));
+    let refused = server.send("POST", "/admin/pipelines", "", None).await;
     assert_eq!((refused.status, refused.header("allow")), (405, "GET"));
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn without_an_access_code_there_is_no_panel() {
-    let server = Server::with(&[], Store::in_memory().unwrap()).await;
+    let server = ApiServer::start_with(&[], Store::in_memory().unwrap()).await;
     for path in [
         "/admin",
         "/admin/pipelines",
         "/admin/assets/js/main.js",
         "/api/events",
     ] {
-        let missing = server.ask("GET", path, "", None).await;
-        assert_eq!(missing.fault(), (404, "Not found"), "{path}");
+        let missing = server.send("GET", path, "", None).await;
+        assert_eq!(missing.error(), (404, "Not found"), "{path}");
     }
     server.stop().await.unwrap();
 }
@@ -133,7 +133,7 @@ fn the_panel_needs_no_other_origin_and_reads_no_html() {
 /// The types that the panel's modules promise each other.
 #[test]
 fn the_modules_keep_their_types() {
-    let Some(tools) = super::tool("typescript/bin/tsc", "panel::assets::types") else {
+    let Some(tools) = super::panel_tool("typescript/bin/tsc", "panel::assets::types") else {
         return;
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -10,7 +10,7 @@ use data_encoding::BASE64;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-use crate::needs::need;
+use crate::requirements::require;
 
 /// How long may any one thing on a page take?
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ impl Browser {
     /// None where no browser is installed and the skip is named.
     pub async fn start(test: &str) -> Option<Self> {
         let started = start_driver().ok_or("chromium and chromedriver are not installed");
-        let (driver, port) = need("browser", test, started)?;
+        let (driver, port) = require("browser", test, started)?;
         let client = Client::builder().timeout(PATIENCE).build().unwrap();
         let mut browser = Self {
             driver,
@@ -99,22 +99,22 @@ impl Browser {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    pub async fn go(&self, url: &str) {
+    pub async fn goto(&self, url: &str) {
         self.post("/url", json!({ "url": url })).await;
     }
 
     /// Runs a script in the page and answers what it returns.
-    pub async fn js(&self, script: &str) -> Value {
-        self.js_with(script, json!([])).await
+    pub async fn eval(&self, script: &str) -> Value {
+        self.eval_with(script, json!([])).await
     }
 
-    pub async fn js_with(&self, script: &str, arguments: Value) -> Value {
+    pub async fn eval_with(&self, script: &str, arguments: Value) -> Value {
         let body = json!({"script": script, "args": arguments});
         self.post("/execute/sync", body).await
     }
 
     /// The same for a script that answers a promise.
-    pub async fn js_later(&self, script: &str, arguments: Value) -> Value {
+    pub async fn eval_async(&self, script: &str, arguments: Value) -> Value {
         let script = format!(
             "const done = arguments[arguments.length - 1]; (async (...arguments) => {{ {script} }})(...arguments).then(done, (error) => done(String(error)))"
         );
@@ -123,7 +123,7 @@ impl Browser {
     }
 
     /// A command of the developer tools.
-    pub async fn tools(&self, command: &str, parameters: Value) -> Value {
+    pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let body = json!({"cmd": command, "params": parameters});
         self.post("/goog/cdp/execute", body).await
     }
@@ -131,26 +131,26 @@ impl Browser {
     pub async fn resize(&self, width: u32) {
         let metrics =
             json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
-        self.tools("Emulation.setDeviceMetricsOverride", metrics)
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics)
             .await;
     }
 
     /// `light` or `dark`, as the system would say.
-    pub async fn scheme(&self, scheme: &str) {
+    pub async fn set_color_scheme(&self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.tools("Emulation.setEmulatedMedia", features).await;
+        self.devtools("Emulation.setEmulatedMedia", features).await;
     }
 
     /// Waits until an expression is true.
-    pub async fn until(&self, holds: &str) {
+    pub async fn wait_until(&self, holds: &str) {
         let began = Instant::now();
-        while self.js(&format!("return Boolean({holds})")).await != json!(true) {
+        while self.eval(&format!("return Boolean({holds})")).await != json!(true) {
             if began.elapsed() > PATIENCE {
-                let page = self.js("return document.body.innerText").await;
+                let page = self.eval("return document.body.innerText").await;
                 panic!(
                     "waited in vain until {holds}\n{}\n{:#?}",
                     page.as_str().unwrap_or_default(),
-                    self.console().await
+                    self.take_console_log().await
                 );
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
@@ -158,17 +158,17 @@ impl Browser {
     }
 
     /// Waits until a text stands on the page, in the window that lies on top.
-    pub async fn sees(&self, text: &str) {
+    pub async fn wait_for_text(&self, text: &str) {
         let text = json!(text);
-        self.until(&format!(
+        self.wait_until(&format!(
             "([...document.querySelectorAll('dialog[open]')].pop() ?? document.body).innerText.includes({text})"
         ))
         .await;
     }
 
     /// Waits until a text stands anywhere, over whatever lies below it.
-    pub async fn sees_anywhere(&self, text: &str) {
-        self.until(&format!(
+    pub async fn wait_for_text_anywhere(&self, text: &str) {
+        self.wait_until(&format!(
             "document.body.innerText.includes({})",
             json!(text)
         ))
@@ -176,14 +176,14 @@ impl Browser {
     }
 
     pub async fn text(&self) -> String {
-        let text = self.js("return document.body.innerText").await;
+        let text = self.eval("return document.body.innerText").await;
         text.as_str().unwrap().to_owned()
     }
 
     async fn find(&self, what: &str, script: &str, arguments: Value) -> String {
         let began = Instant::now();
         loop {
-            let found = self.js_with(script, arguments.clone()).await;
+            let found = self.eval_with(script, arguments.clone()).await;
             if let Some(element) = found[ELEMENT].as_str() {
                 return element.to_owned();
             }
@@ -211,14 +211,14 @@ impl Browser {
     }
 
     /// Presses a button, a link or an item of a menu, with the mouse.
-    pub async fn press(&self, name: &str) {
+    pub async fn click(&self, name: &str) {
         let kinds = "button, a, summary";
         self.handle(name, FIND_BY_NAME, json!([name, kinds]), "click", json!({}))
             .await;
     }
 
     /// Presses what a selector finds first.
-    pub async fn press_at(&self, selector: &str) {
+    pub async fn click_selector(&self, selector: &str) {
         let script = "return document.querySelector(arguments[0])";
         self.handle(selector, script, json!([selector]), "click", json!({}))
             .await;
@@ -234,7 +234,7 @@ impl Browser {
     }
 
     /// Types on the keyboard, wherever the focus is. Private-use characters are WebDriver's keys.
-    pub async fn keys(&self, keys: &str) {
+    pub async fn press_keys(&self, keys: &str) {
         let strokes: Vec<Value> = keys
             .chars()
             .flat_map(|key| {
@@ -247,7 +247,7 @@ impl Browser {
     }
 
     /// What the console said since it was last asked.
-    pub async fn console(&self) -> Vec<String> {
+    pub async fn take_console_log(&self) -> Vec<String> {
         let said = self.post("/se/log", json!({"type": "browser"})).await;
         let lines = said.as_array().unwrap().iter();
         lines

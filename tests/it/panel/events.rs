@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use domain::decision::{Decision, Outcome, Reason};
+use domain::crypto::run_token::TokenAudience;
+use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::ids::IssueKey;
 use domain::job::{JobKind, JobState};
-use domain::keys::run_token::Audience;
-use domain::report::Step;
+use domain::report::StepRecord;
 use serde_json::{Value, json};
-use store::{ledger, steps};
+use store::{decisions, steps};
 
-use crate::api::{START, Server, job};
+use crate::api_server::{ApiServer, CLOCK_START, dispatched_job};
 
 /// A reader of the stream.
 struct Reader {
@@ -19,7 +19,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn open(server: &Server, token: &str) -> Self {
+    async fn open(server: &ApiServer, token: &str) -> Self {
         let request = server.request("GET", "/api/events").bearer_auth(token);
         let mut reader = Self {
             response: request.send().await.unwrap(),
@@ -74,11 +74,11 @@ impl Reader {
 
 #[tokio::test]
 async fn what_changes_is_told_as_it_changes() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
 
-    let mut shown = job("01A", JobKind::Implementation);
+    let mut shown = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&shown).await;
     let (event, told) = reader.next().await;
     assert_eq!(
@@ -87,7 +87,7 @@ async fn what_changes_is_told_as_it_changes() {
     );
     assert_eq!(told["implementationStatus"], "dispatched");
 
-    let step = Step::parse(Some(
+    let step = StepRecord::parse(Some(
         json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"}),
     ));
     let step = step.unwrap();
@@ -102,11 +102,11 @@ async fn what_changes_is_told_as_it_changes() {
     );
 
     let decision = Decision {
-        at: START,
+        at: CLOCK_START,
         issue_identifier: IssueKey::from("ENG-1"),
         team_key: "ENG".into(),
-        outcome: Outcome::Waiting,
-        reason: Some(Reason::Paused),
+        outcome: DecisionOutcome::Waiting,
+        reason: Some(WaitReason::Paused),
         message: "Paused.".to_owned(),
         phase: None,
     };
@@ -114,17 +114,20 @@ async fn what_changes_is_told_as_it_changes() {
     let stored = server
         .app
         .store
-        .write(move |tx| ledger::record(tx, &issue, &decided));
+        .write(move |tx| decisions::record(tx, &issue, &decided));
     stored.await.unwrap();
     assert_eq!(
         reader.next().await,
         ("decision".to_owned(), json!(decision))
     );
 
-    server.app.pulse.poll_ended(START);
+    server.app.heartbeats.record_poll(CLOCK_START);
     assert_eq!(
         reader.next().await,
-        ("poll".to_owned(), json!({"polls": 1, "lastPollAt": START}))
+        (
+            "poll".to_owned(),
+            json!({"polls": 1, "lastPollAt": CLOCK_START})
+        )
     );
 
     shown.state = JobState::Completed;
@@ -136,38 +139,40 @@ async fn what_changes_is_told_as_it_changes() {
 /// A run's output is shown while it runs, without the secrets of the service.
 #[tokio::test]
 async fn the_end_of_a_log_is_live_and_redacted() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
-    let running = job("01A", JobKind::Implementation);
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
+    let running = dispatched_job("01A", JobKind::Implementation);
     server.put_job(&running).await;
     let mut reader = Reader::open(&server, &token).await;
-    let progress = server.run_token(&running, Audience::Progress);
+    let progress = server.run_token(&running, TokenAudience::Progress);
     let step = json!({"id": "clone", "type": "clone", "status": "running", "started_at": "t"});
-    let log = format!("one\nsecret {}", crate::api::TOKEN_SECRET);
+    let log = format!("one\nsecret {}", crate::api_server::TOKEN_SECRET);
     let body = json!({"step": step, "log": log}).to_string();
     let taken = server
-        .ask("POST", "/runner/progress", &progress, body)
+        .send("POST", "/runner/progress", &progress, body)
         .await;
     assert_eq!(taken.status, 200, "{taken:?}");
     while reader.next().await.0 != "step" {}
-    let shown = server.ask("GET", "/api/jobs/01A/steps", &token, None).await;
+    let shown = server
+        .send("GET", "/api/jobs/01A/steps", &token, None)
+        .await;
     let said = shown.body["log"].as_str().unwrap();
     assert!(
         said.starts_with("one\nsecret ") && said.ends_with('\n'),
         "{said}"
     );
-    assert!(!said.contains(crate::api::TOKEN_SECRET), "{said}");
+    assert!(!said.contains(crate::api_server::TOKEN_SECRET), "{said}");
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
-    let server = Server::start().await;
+    let server = ApiServer::start().await;
     for token in ["", "nonsense"] {
-        let refused = server.ask("GET", "/api/events", token, None).await;
-        assert_eq!(refused.fault(), (401, "Unauthorized"));
+        let refused = server.send("GET", "/api/events", token, None).await;
+        assert_eq!(refused.error(), (401, "Unauthorized"));
     }
-    let token = server.signed_in().await;
+    let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
     let began = std::time::Instant::now();
     server.stop().await.unwrap();
@@ -181,14 +186,14 @@ async fn only_who_is_signed_in_may_listen_and_a_stop_ends_the_stream() {
 /// The token of a reader is looked at for as long as it listens: nobody listens longer than it lives.
 #[tokio::test]
 async fn a_token_that_ends_ends_its_stream() {
-    let server = Server::start().await;
-    let (one, other) = (server.signed_in().await, server.signed_in().await);
+    let server = ApiServer::start().await;
+    let (one, other) = (server.sign_in().await, server.sign_in().await);
     let mut lasting = Reader::open(&server, &other).await;
     let mut leaving = Reader::open(&server, &one).await;
     while !leaving.text.contains("\n\n") {
         assert!(leaving.more().await, "a good token is let listen");
     }
-    let left = server.ask("POST", "/api/auth/logout", &one, None).await;
+    let left = server.send("POST", "/api/auth/logout", &one, None).await;
     assert_eq!(left.status, 200, "{left:?}");
     while leaving.more().await {}
     assert!(lasting.more().await);
@@ -201,14 +206,14 @@ async fn a_token_that_ends_ends_its_stream() {
 /// leaves.
 #[tokio::test]
 async fn there_are_so_many_seats() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
     let mut readers = Vec::new();
     for _ in 0..64 {
         readers.push(Reader::open(&server, &token).await);
     }
-    let full = server.ask("GET", "/api/events", &token, None).await;
-    assert_eq!(full.fault(), (429, "Too many event streams are open"));
+    let full = server.send("GET", "/api/events", &token, None).await;
+    assert_eq!(full.error(), (429, "Too many event streams are open"));
     assert_eq!(full.header("retry-after"), "15");
     drop(readers);
     loop {
@@ -224,10 +229,10 @@ async fn there_are_so_many_seats() {
 /// Who does not read costs no memory: the service lets go, and the reader may come again.
 #[tokio::test]
 async fn a_reader_that_falls_behind_is_let_go() {
-    let server = Server::start().await;
-    let token = server.signed_in().await;
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
     let mut reader = Reader::open(&server, &token).await;
-    let mut chatty = job("01A", JobKind::Implementation);
+    let mut chatty = dispatched_job("01A", JobKind::Implementation);
     chatty.conclusion = Some("x".repeat(200 << 10));
     // Far more than sockets and queues hold.
     for n in 0..150 {

@@ -1,15 +1,15 @@
 //! The panel, as people meet it: in a real browser.
 
-mod acts;
+mod actions;
 mod assets;
 mod browser;
 mod events;
-mod furnish;
-mod live;
-mod looks;
+mod fixtures;
+mod live_updates;
 mod screenshots;
 mod stepper;
-mod words;
+mod untrusted_text;
+mod views;
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::api::ACCESS_CODE;
-use crate::needs::need;
-use crate::world::World;
+use crate::api_server::ACCESS_CODE;
+use crate::requirements::require;
+use crate::test_env::TestEnv;
 use browser::Browser;
 
 /// Every panel: its address, and its title.
@@ -43,21 +43,21 @@ const PANELS: [(&str, &str); 15] = [
 ];
 
 /// Delivers what the panel makes a world owe whose engine stands still, until it is dropped.
-struct Deliveries(JoinHandle<()>);
+struct OutboxDrain(JoinHandle<()>);
 
-impl Deliveries {
-    fn of(world: &World) -> Self {
+impl OutboxDrain {
+    fn start(world: &TestEnv) -> Self {
         let app = world.app.clone();
         Self(tokio::spawn(async move {
             loop {
-                engine::deliver::drain(&app).await.unwrap();
+                engine::outbox_worker::drain(&app).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }))
     }
 }
 
-impl Drop for Deliveries {
+impl Drop for OutboxDrain {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -65,44 +65,44 @@ impl Drop for Deliveries {
 
 impl Browser {
     /// Opens a view and signs in where that is asked for.
-    async fn enter(&self, address: &str, view: &str) {
-        self.go(&format!("{address}/admin/{view}")).await;
-        self.until("document.querySelector('#code, h1')").await;
+    async fn open_view(&self, address: &str, view: &str) {
+        self.goto(&format!("{address}/admin/{view}")).await;
+        self.wait_until("document.querySelector('#code, h1')").await;
         if self
-            .js("return Boolean(document.querySelector('#code'))")
+            .eval("return Boolean(document.querySelector('#code'))")
             .await
             == json!(true)
         {
             self.fill("Access code", ACCESS_CODE).await;
-            self.press("Sign in").await;
+            self.click("Sign in").await;
         }
-        self.shown().await;
+        self.wait_for_view().await;
     }
 
     /// Waits until the panel has what it shows.
-    async fn shown(&self) {
-        self.until("document.querySelector('main#main h1') && !document.querySelector('main .loading') && document.querySelector('main').children.length > 1")
+    async fn wait_for_view(&self) {
+        self.wait_until("document.querySelector('main#main h1') && !document.querySelector('main .loading') && document.querySelector('main').children.length > 1")
             .await;
     }
 
     /// Goes to another panel, as a press on its link does.
-    async fn turn_to(&self, panel: &str) {
-        self.js_with(
+    async fn switch_panel(&self, panel: &str) {
+        self.eval_with(
             "document.querySelector(`nav.side a[href='/admin/${arguments[0]}']`).click()",
             json!([panel]),
         )
         .await;
-        self.shown().await;
+        self.wait_for_view().await;
     }
 }
 
 /// A file of what the panel is checked with.
-fn tool(file: &str, test: &str) -> Option<PathBuf> {
+fn panel_tool(file: &str, test: &str) -> Option<PathBuf> {
     let folder =
         std::env::var_os("AGENT_IMPLEMENT_PANEL_TOOLS").filter(|folder| !folder.is_empty());
     let found = folder.map(|folder| Path::new(&folder).join("node_modules").join(file));
     let found = found.filter(|file| file.is_file());
-    need(
+    require(
         "panel-tools",
         test,
         found.ok_or("AGENT_IMPLEMENT_PANEL_TOOLS names no folder with it"),
@@ -110,7 +110,7 @@ fn tool(file: &str, test: &str) -> Option<PathBuf> {
 }
 
 /// What a console must not say: anything but a hint about forms.
-fn complaints(said: Vec<String>) -> Vec<String> {
+fn console_errors(said: Vec<String>) -> Vec<String> {
     said.into_iter()
         .filter(|line| !line.contains("[DOM] Password forms should have"))
         .collect()

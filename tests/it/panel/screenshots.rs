@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::PANELS;
 use super::browser::Browser;
-use super::furnish::furnished;
-use super::words::Words;
+use super::fixtures::populated_env;
+use super::untrusted_text::UntrustedText;
 
 const VIEWS: [(&str, &str); 5] = [
     ("run", "pipelines?job=01M7A"),
@@ -20,22 +20,24 @@ const VIEWS: [(&str, &str); 5] = [
 async fn screenshots() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/screenshots");
     std::fs::create_dir_all(&root).unwrap();
-    let words = Words::plain();
-    let world = furnished(&words).await;
+    let words = UntrustedText::plain();
+    let world = populated_env(&words).await;
     let browser = Browser::start("panel::screenshots")
         .await
         .expect("needs chromium and chromedriver");
     browser.resize(1440).await;
-    browser.go(&format!("{}/admin", world.address)).await;
-    browser.sees("Access code").await;
+    browser.goto(&format!("{}/admin", world.address)).await;
+    browser.wait_for_text("Access code").await;
     browser.screenshot(&root.join("sign-in.png")).await;
-    browser.enter(&world.address, "overview").await;
+    browser.open_view(&world.address, "overview").await;
     let panels = PANELS.iter().map(|(panel, _)| (*panel, *panel));
     for (name, view) in panels.chain(VIEWS) {
-        browser.go(&format!("{}/admin/{view}", world.address)).await;
-        browser.shown().await;
+        browser
+            .goto(&format!("{}/admin/{view}", world.address))
+            .await;
+        browser.wait_for_view().await;
         if view.contains('?') {
-            browser.until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
+            browser.wait_until("document.querySelector('dialog[open]') && !document.querySelector('dialog .loading')").await;
         }
         for (width, scheme) in [
             (1440, "light"),
@@ -44,7 +46,7 @@ async fn screenshots() {
             (360, "dark"),
         ] {
             browser.resize(width).await;
-            browser.scheme(scheme).await;
+            browser.set_color_scheme(scheme).await;
             // Colours and drawers move for a moment.
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
             let file = format!("{name}-{width}-{scheme}.png");

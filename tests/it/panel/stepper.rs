@@ -4,12 +4,12 @@ use serde_json::json;
 use store::mappings;
 
 use super::browser::Browser;
-use super::furnish::bare;
-use super::{Deliveries, complaints};
+use super::fixtures::empty_env;
+use super::{OutboxDrain, console_errors};
 
 async fn step_is(browser: &Browser, title: &str) {
     browser
-        .until(&format!(
+        .wait_until(&format!(
             "document.querySelector('.step-panel h2')?.innerText === {}",
             json!(title)
         ))
@@ -19,63 +19,65 @@ async fn step_is(browser: &Browser, title: &str) {
 /// From nothing to a created mapping, with a refusal of the service at every step that it can judge.
 #[tokio::test]
 async fn a_new_project_in_eight_steps() {
-    let world = bare().await;
+    let world = empty_env().await;
     let Some(browser) = Browser::start("panel::stepper").await else {
         return world.stop().await;
     };
-    let deliveries = Deliveries::of(&world);
-    browser.enter(&world.address, "projects").await;
-    browser.press("New project").await;
+    let deliveries = OutboxDrain::start(&world);
+    browser.open_view(&world.address, "projects").await;
+    browser.click("New project").await;
 
     step_is(&browser, "Ticketing system").await;
-    browser.press_at("input[value=B]").await;
-    browser.press("Continue").await;
+    browser.click_selector("input[value=B]").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Source").await;
-    browser.press("Continue").await;
-    browser.sees("Project key is required.").await;
+    browser.click("Continue").await;
+    browser.wait_for_text("Project key is required.").await;
     browser.fill("Project key", "OPS").await;
     browser.fill("Query", "project = NOWHERE AND (").await;
     browser.fill("Repository field value", "shop").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
     browser
-        .until("document.querySelector('.error')?.innerText.includes('Error in the JQL Query')")
+        .wait_until(
+            "document.querySelector('.error')?.innerText.includes('Error in the JQL Query')",
+        )
         .await;
     assert_eq!(
-        browser.js("return document.activeElement.name").await,
+        browser.eval("return document.activeElement.name").await,
         json!("jql")
     );
     browser.fill("Query", "project = OPS").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Repository").await;
     browser.fill("Owner", "acme/of").await;
     browser.fill("Repository", "shop").await;
     browser.fill("Branch prefix", "bots..").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Runner").await;
-    browser.press_at("input[value=vm-machines]").await;
+    browser.click_selector("input[value=vm-machines]").await;
     browser.fill("Memory in MB", "64").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Provider").await;
-    browser.press_at("input[value=cloud]").await;
+    browser.click_selector("input[value=cloud]").await;
     browser.fill("Region", "eu-central-1").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Capacity").await;
     browser.fill("Issues at once", "0").await;
     browser.fill("Model turns", "lots").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
 
     step_is(&browser, "Secrets").await;
     browser.fill("Extra environment", "NO_VALUE").await;
     browser.fill("Name", "TOKEN").await;
     browser.fill("Value", "hush").await;
-    browser.press("Continue").await;
+    browser.click("Continue").await;
     step_is(&browser, "Review").await;
-    browser.sees("Jira, OPS").await;
+    browser.wait_for_text("Jira, OPS").await;
 
     // Each refusal leads to the step that it is about; mended, the way goes on from there.
     let refusals = [
@@ -123,25 +125,25 @@ async fn a_new_project_in_eight_steps() {
         ),
     ];
     for (step, said, field, better) in refusals {
-        browser.press("Create project").await;
+        browser.click("Create project").await;
         step_is(&browser, step).await;
-        browser.sees(said).await;
+        browser.wait_for_text(said).await;
         if field.is_empty() {
-            browser.press_at("input[value=direct]").await;
+            browser.click_selector("input[value=direct]").await;
         } else {
             browser.fill(field, better).await;
         }
         while browser
-            .js("return document.querySelector('.step-panel h2').innerText")
+            .eval("return document.querySelector('.step-panel h2').innerText")
             .await
             != json!("Review")
         {
             let now = browser
-                .js("return document.querySelector('.step-panel h2').innerText")
+                .eval("return document.querySelector('.step-panel h2').innerText")
                 .await;
-            browser.press("Continue").await;
+            browser.click("Continue").await;
             browser
-                .until(&format!(
+                .wait_until(&format!(
                     "document.querySelector('.step-panel h2').innerText !== {now}"
                 ))
                 .await;
@@ -149,28 +151,28 @@ async fn a_new_project_in_eight_steps() {
     }
     assert!(world.app.store.read(mappings::all).unwrap().is_empty());
 
-    browser.press("Create project").await;
+    browser.click("Create project").await;
     step_is(&browser, "Secrets").await;
     browser
-        .sees("Its secret TOKEN was refused: Fly sessions config not set")
+        .wait_for_text("Its secret TOKEN was refused: Fly sessions config not set")
         .await;
-    browser.press("Go on without").await;
-    browser.sees("OPS is mapped to acme/shop").await;
-    browser.press("Sync workflows").await;
+    browser.click("Go on without").await;
+    browser.wait_for_text("OPS is mapped to acme/shop").await;
+    browser.click("Sync workflows").await;
     browser
-        .sees("A pull request with the workflows is open.")
+        .wait_for_text("A pull request with the workflows is open.")
         .await;
     drop(deliveries);
     assert_eq!(world.repo().pulls().len(), 1);
-    browser.press("Go to projects").await;
-    browser.sees("0 of 2").await;
+    browser.click("Go to projects").await;
+    browser.wait_for_text("0 of 2").await;
 
     let made = world.app.store.read(|tx| mappings::get(tx, &"OPS".into()));
     let made = made.unwrap().unwrap();
     assert_eq!((made.max_turns, made.machine_memory_mb), (Some(40), 512));
     assert_eq!(made.branch_prefix.as_deref(), Some("bots"));
     assert_eq!(made.extra_env["MODE"], "test=1");
-    let said = complaints(browser.console().await);
+    let said = console_errors(browser.take_console_log().await);
     assert!(
         said.iter().all(|line| ["400 (Bad Request)", "503 (Service"]
             .iter()

@@ -2,7 +2,7 @@
 
 /// Masks a raw log. `::add-mask::` hides its value from then on and is not shown itself; between
 /// `::stop-commands::T` and `::T::` lines are only text.
-pub(crate) fn masked(raw: &str, secrets: &[String]) -> String {
+pub(crate) fn mask_secrets(raw: &str, secrets: &[String]) -> String {
     let mut masks: Vec<String> = secrets.iter().filter(|s| !s.is_empty()).cloned().collect();
     let mut stopped: Option<String> = None;
     let mut out = String::with_capacity(raw.len());
@@ -34,7 +34,7 @@ pub(crate) fn masked(raw: &str, secrets: &[String]) -> String {
 }
 
 /// A zip archive with its files stored as they are.
-pub(crate) fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn zip_archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut directory = Vec::new();
     for (name, data) in files {

@@ -6,11 +6,11 @@
 //! time; *player gone without an exit file* — machine restart or kill; the same run gets a new
 //! attempt; *cancelled while starting* — the cancellation is seen at the next look.
 
-pub(crate) mod expr;
-pub(crate) mod job;
+pub(crate) mod detached_process;
+pub(crate) mod expression;
+mod expression_parser;
 pub(crate) mod log;
-mod parse;
-pub(crate) mod process;
+pub(crate) mod run_attempt;
 pub(crate) mod workflow;
 
 use std::collections::HashMap;
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use self::job::Attempt;
+use self::run_attempt::RunAttempt;
 use self::workflow::Workflow;
-use super::Inner;
-use super::model::{Run, Status};
+use super::GitHubInner;
+use super::model::{RunRecord, RunStatus};
 use crate::clock;
-use crate::state::lock;
+use crate::persistence::lock;
 
 /// How often the foreman looks.
 const LOOK: Duration = Duration::from_millis(40);
@@ -39,13 +39,13 @@ const CANCEL_GRACE_MS: i64 = 10_000;
 /// How long a started player may take to write its pid file.
 const CLAIM_GRACE_MS: i64 = 5_000;
 
-pub(crate) struct Foreman {
+pub(crate) struct RunController {
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Foreman {
-    pub fn start(host: Arc<Inner>) -> anyhow::Result<Self> {
+impl RunController {
+    pub fn start(host: Arc<GitHubInner>) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let thread = std::thread::Builder::new()
@@ -74,7 +74,7 @@ impl Foreman {
     }
 }
 
-impl Drop for Foreman {
+impl Drop for RunController {
     fn drop(&mut self) {
         self.stop();
     }
@@ -91,7 +91,7 @@ enum Due {
     Finish(String),
 }
 
-impl Inner {
+impl GitHubInner {
     pub(crate) fn attempt_dir(&self, run: u64, attempt: u64) -> PathBuf {
         self.dir
             .join("runs")
@@ -99,15 +99,15 @@ impl Inner {
             .join(attempt.to_string())
     }
 
-    fn unfinished(&self) -> Vec<(String, String, Run)> {
-        self.shelf.read(|model| {
+    fn unfinished(&self) -> Vec<(String, String, RunRecord)> {
+        self.model.read(|model| {
             let repos = model.repos.iter();
             repos
                 .flat_map(|repo| {
                     let open = repo
                         .runs
                         .iter()
-                        .filter(|run| run.status != Status::Completed);
+                        .filter(|run| run.status != RunStatus::Completed);
                     open.map(|run| (repo.owner.clone(), repo.name.clone(), run.clone()))
                 })
                 .collect()
@@ -119,13 +119,13 @@ impl Inner {
             let due = self.judge(&run, children);
             if let Err(error) = self.act(&owner, &name, &run, due, children) {
                 tracing::warn!("sandbox run {}: {error:#}", run.id);
-                self.finish(&owner, &name, run.id, "startup_failure");
+                self.mark_run_completed(&owner, &name, run.id, "startup_failure");
             }
         }
         children.retain(|_, child| matches!(child.try_wait(), Ok(None)));
     }
 
-    fn judge(&self, run: &Run, children: &HashMap<u64, Child>) -> Due {
+    fn judge(&self, run: &RunRecord, children: &HashMap<u64, Child>) -> Due {
         let now = clock::now_ms();
         let dir = self.attempt_dir(run.id, run.attempt);
         if let Ok(conclusion) = std::fs::read_to_string(dir.join("exit")) {
@@ -138,18 +138,18 @@ impl Inner {
             });
         }
         let claimed = dir.join("claim").exists();
-        match (process::player(&dir), run.cancelled) {
+        match (detached_process::running_pid(&dir), run.cancel_requested_at) {
             (Some(pid), Some(at)) if now > at + CANCEL_GRACE_MS => Due::Kill(pid, "cancelled"),
             (Some(pid), Some(_)) if !dir.join("terminated").exists() => Due::Terminate(pid),
-            (Some(pid), None) if run.started.is_some_and(|at| now > at + run.timeout_ms) => {
+            (Some(pid), None) if run.started_at.is_some_and(|at| now > at + run.timeout_ms) => {
                 Due::Kill(pid, "timed_out")
             }
-            (Some(_), _) if run.status == Status::Queued => Due::Running,
+            (Some(_), _) if run.status == RunStatus::Queued => Due::Running,
             (Some(_), _) => Due::Nothing,
             (None, _) if children.contains_key(&run.id) => Due::Nothing,
             (None, Some(_)) => Due::Finish("cancelled".into()),
-            (None, None) if run.status == Status::Queued && !claimed => {
-                if now >= run.due {
+            (None, None) if run.status == RunStatus::Queued && !claimed => {
+                if now >= run.start_at {
                     Due::Start
                 } else {
                     Due::Nothing
@@ -166,103 +166,104 @@ impl Inner {
         &self,
         owner: &str,
         name: &str,
-        run: &Run,
+        run: &RunRecord,
         due: Due,
         children: &mut HashMap<u64, Child>,
     ) -> anyhow::Result<()> {
         match due {
             Due::Nothing => {}
-            Due::Running => self.started(owner, name, run.id, run.attempt),
+            Due::Running => self.mark_run_started(owner, name, run.id, run.attempt),
             Due::Start => {
                 children.insert(run.id, self.play(owner, name, run)?);
-                self.started(owner, name, run.id, run.attempt);
+                self.mark_run_started(owner, name, run.id, run.attempt);
             }
             Due::StartAgain => {
                 let mut again = run.clone();
                 again.attempt += 1;
                 children.insert(run.id, self.play(owner, name, &again)?);
-                self.started(owner, name, run.id, again.attempt);
+                self.mark_run_started(owner, name, run.id, again.attempt);
             }
             Due::Terminate(pid) => {
                 let dir = self.attempt_dir(run.id, run.attempt);
                 std::fs::write(dir.join("terminated"), "")?;
-                process::signal_session(pid, Signal::TERM);
+                detached_process::signal_session(pid, Signal::TERM);
             }
             Due::Kill(pid, why) => {
-                process::signal_session(pid, Signal::KILL);
-                self.finish(owner, name, run.id, why);
+                detached_process::signal_session(pid, Signal::KILL);
+                self.mark_run_completed(owner, name, run.id, why);
             }
             Due::Finish(conclusion) => {
                 let dir = self.attempt_dir(run.id, run.attempt);
                 let pid = std::fs::read_to_string(dir.join("pid")).unwrap_or_default();
                 if let Ok(pid) = pid.trim().parse() {
                     // What a step left in the background ends with its job, as on the host.
-                    process::signal_session(pid, Signal::KILL);
+                    detached_process::signal_session(pid, Signal::KILL);
                 }
-                self.finish(owner, name, run.id, &conclusion);
+                self.mark_run_completed(owner, name, run.id, &conclusion);
             }
         }
         Ok(())
     }
 
-    fn play(&self, owner: &str, name: &str, run: &Run) -> anyhow::Result<Child> {
+    fn play(&self, owner: &str, name: &str, run: &RunRecord) -> anyhow::Result<Child> {
         let dir = self.attempt_dir(run.id, run.attempt);
         let path = format!(".github/workflows/{}", run.workflow);
         let file = self
             .git(owner, name)
-            .file(&run.sha, &path)
+            .read_file(&run.sha, &path)
             .unwrap_or_default();
         let workflow = Workflow::parse(&String::from_utf8_lossy(&file))?;
-        let token = self.job_token(owner, name, run, &workflow);
-        let written = self.shelf.read(|model| {
-            let repo = model.find(owner, name).map(|at| &model.repos[at]);
+        let token = self.create_job_token(owner, name, run, &workflow);
+        let written = self.model.read(|model| {
+            let repo = model.find_repo(owner, name).map(|at| &model.repos[at]);
             let repo = repo.ok_or_else(|| anyhow::anyhow!("repository gone"))?;
-            Attempt {
+            RunAttempt {
                 repo,
                 run,
                 workflow: &workflow,
                 token: &token,
                 dir: dir.clone(),
-                bin: &self.dir.join("bin"),
-                path: &self.path,
-                api: &self.api,
-                server: &self.server,
+                bin_dir: &self.dir.join("bin"),
+                search_path: &self.search_path,
+                api_url: &self.api_url,
+                server_url: &self.server_url,
             }
             .write()
         });
-        self.shelf.settle()?;
-        process::start(&written?, &dir, &self.path)
+        self.model.flush()?;
+        detached_process::spawn_session(&written?, &dir, &self.search_path)
     }
 
-    pub(super) fn started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
+    pub(super) fn mark_run_started(&self, owner: &str, name: &str, id: u64, attempt: u64) {
         let now = clock::now_ms();
-        self.shelf.commit(|model| {
-            if let Some(run) = model.repo(owner, name).run_mut(id) {
-                run.status = Status::InProgress;
+        self.model.update_and_flush(|model| {
+            if let Some(run) = model.ensure_repo(owner, name).run_mut(id) {
+                run.status = RunStatus::InProgress;
                 run.attempt = attempt;
-                run.started = Some(now);
-                run.updated = now;
+                run.started_at = Some(now);
+                run.updated_at = now;
             }
         });
     }
 
-    pub(super) fn finish(&self, owner: &str, name: &str, id: u64, conclusion: &str) {
+    pub(super) fn mark_run_completed(&self, owner: &str, name: &str, id: u64, conclusion: &str) {
         let now = clock::now_ms();
-        self.shelf.commit(|model| {
-            if let Some(run) = model.repo(owner, name).run_mut(id) {
-                run.status = Status::Completed;
+        self.model.update_and_flush(|model| {
+            if let Some(run) = model.ensure_repo(owner, name).run_mut(id) {
+                run.status = RunStatus::Completed;
                 run.conclusion = Some(conclusion.trim().to_owned());
-                run.updated = now;
+                run.updated_at = now;
             }
-            model.tokens.retain(|_, token| token.run != Some(id));
+            model.tokens.retain(|_, token| token.run_id != Some(id));
         });
     }
 
     /// Kills whatever is running, leaving the model as it is.
     pub(crate) fn kill_runs(&self) {
         for (_, _, run) in self.unfinished() {
-            if let Some(pid) = process::player(&self.attempt_dir(run.id, run.attempt)) {
-                process::kill_session(pid);
+            if let Some(pid) = detached_process::running_pid(&self.attempt_dir(run.id, run.attempt))
+            {
+                detached_process::kill_session(pid);
             }
         }
     }

@@ -9,13 +9,13 @@ const INPUTS_MAX: usize = 25;
 pub(crate) struct Workflow {
     pub name: Option<String>,
     pub run_name: Option<String>,
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<WorkflowInput>,
     pub env: Map<String, Value>,
     pub permissions: Option<Value>,
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<WorkflowJob>,
 }
 
-pub(crate) struct Input {
+pub(crate) struct WorkflowInput {
     pub name: String,
     pub required: bool,
     pub default: Option<Value>,
@@ -23,7 +23,7 @@ pub(crate) struct Input {
     pub options: Vec<String>,
 }
 
-pub(crate) struct Job {
+pub(crate) struct WorkflowJob {
     pub id: String,
     pub name: Option<String>,
     pub condition: Option<String>,
@@ -32,12 +32,12 @@ pub(crate) struct Job {
     pub outputs: Map<String, Value>,
     pub permissions: Option<Value>,
     pub timeout_minutes: Option<Value>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<WorkflowStep>,
     pub shell: Option<String>,
     pub workdir: Option<String>,
 }
 
-pub(crate) struct Step {
+pub(crate) struct WorkflowStep {
     pub id: Option<String>,
     pub name: Option<String>,
     pub condition: Option<String>,
@@ -61,11 +61,11 @@ impl Workflow {
             }
             _ => bail!("Workflow does not have 'workflow_dispatch' trigger"),
         };
-        let inputs: Vec<Input> = pairs(&dispatch["inputs"]).map(input).collect();
+        let inputs: Vec<WorkflowInput> = pairs(&dispatch["inputs"]).map(input).collect();
         if inputs.len() > INPUTS_MAX {
             bail!("you may only define up to {INPUTS_MAX} inputs");
         }
-        let jobs: Vec<Job> = pairs(&root["jobs"]).map(job).collect();
+        let jobs: Vec<WorkflowJob> = pairs(&root["jobs"]).map(job).collect();
         if jobs.is_empty() {
             bail!("No jobs defined in `jobs`");
         }
@@ -82,9 +82,9 @@ impl Workflow {
     /// All declared inputs with what was sent, else the default, else nothing: as strings, the way
     /// the event carries them.
     pub fn event_inputs(&self, sent: &Map<String, Value>) -> Map<String, Value> {
-        let value = |input: &Input| {
+        let value = |input: &WorkflowInput| {
             let value = sent.get(&input.name).or(input.default.as_ref());
-            Value::String(value.map(plain).unwrap_or_default())
+            Value::String(value.map(plain_text).unwrap_or_default())
         };
         let inputs = self.inputs.iter();
         inputs
@@ -113,8 +113,8 @@ impl Workflow {
     }
 }
 
-fn input((name, value): (&String, &Value)) -> Input {
-    Input {
+fn input((name, value): (&String, &Value)) -> WorkflowInput {
+    WorkflowInput {
         name: name.clone(),
         required: value["required"] == Value::Bool(true),
         default: present(&value["default"]),
@@ -123,10 +123,10 @@ fn input((name, value): (&String, &Value)) -> Input {
     }
 }
 
-fn job((id, value): (&String, &Value)) -> Job {
+fn job((id, value): (&String, &Value)) -> WorkflowJob {
     let steps = value["steps"].as_array();
     let run = &value["defaults"]["run"];
-    Job {
+    WorkflowJob {
         id: id.clone(),
         name: text_of(&value["name"]),
         condition: text_of(&value["if"]),
@@ -141,8 +141,8 @@ fn job((id, value): (&String, &Value)) -> Job {
     }
 }
 
-fn step(value: &Value) -> Step {
-    Step {
+fn step(value: &Value) -> WorkflowStep {
+    WorkflowStep {
         id: text_of(&value["id"]),
         name: text_of(&value["name"]),
         condition: text_of(&value["if"]),
@@ -165,9 +165,9 @@ fn map(value: &Value) -> Map<String, Value> {
 
 fn list(value: &Value) -> Vec<String> {
     match value {
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => items.iter().map(plain_text).collect(),
         Value::Null => Vec::new(),
-        single => vec![plain(single)],
+        single => vec![plain_text(single)],
     }
 }
 
@@ -176,11 +176,11 @@ fn present(value: &Value) -> Option<Value> {
 }
 
 fn text_of(value: &Value) -> Option<String> {
-    present(value).map(|value| plain(&value))
+    present(value).map(|value| plain_text(&value))
 }
 
 /// A value as text without quotes around strings.
-pub(crate) fn plain(value: &Value) -> String {
+pub(crate) fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

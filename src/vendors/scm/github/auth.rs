@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::http::{ErrorKind, Method, Request, Response, VendorError, now_millis};
+use crate::http::{Method, Request, Response, VendorError, VendorErrorKind, now_millis};
 use domain::ids::Repo;
 use domain::secret::Secret;
 use domain::time::Timestamp;
 
-use super::{Credentials, GitHub, headers};
+use super::{GitHub, ScmCredentials, with_api_headers};
 
 /// How long before its end do we stop using a token?
 const EXPIRY_MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -30,28 +30,28 @@ pub struct RepoToken {
 
 /// What a run needs its token for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RepoPurpose {
+pub enum RepoTokenAccess {
     /// To look at the repository: a planning run pushes nothing.
     Read,
     /// To push and to open a pull request.
-    Change,
+    Write,
 }
 
 /// What we may use towards a repository.
-pub(super) struct Access {
+pub(super) struct AccessToken {
     token: Secret,
     installation: Option<u64>,
 }
 
-impl Access {
-    pub fn sign(&self, request: Request) -> Request {
+impl AccessToken {
+    pub fn authorize(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
         request.account(account(self.installation))
     }
 
     /// As [`Access::sign`], for the GraphQL interface, whose allowance is counted apart.
-    pub fn sign_graphql(&self, request: Request) -> Request {
-        let request = self.sign(request);
+    pub fn authorize_graphql(&self, request: Request) -> Request {
+        let request = self.authorize(request);
         match self.installation {
             Some(id) => request.account(format!("installation {id} graphql")),
             None => request.account("graphql"),
@@ -66,12 +66,12 @@ fn account(installation: Option<u64>) -> String {
 
 /// Installations by repository and tokens by installation.
 #[derive(Default)]
-pub(super) struct Tokens {
+pub(super) struct TokenCache {
     installations: Mutex<HashMap<Repo, u64>>,
     tokens: Mutex<HashMap<u64, RepoToken>>,
 }
 
-impl Tokens {
+impl TokenCache {
     fn installation(&self, repo: &Repo) -> Option<u64> {
         let known = self.installations.lock();
         known
@@ -111,8 +111,8 @@ impl Tokens {
 impl GitHub {
     /// Until when no request about this repository leaves, because the host said so.
     pub fn limited_until(&self, repo: &Repo) -> Option<Timestamp> {
-        let account = account(self.inner.tokens.installation(repo));
-        let until = self.inner.wire.held_until(&account)?;
+        let account = account(self.inner.token_cache.installation(repo));
+        let until = self.inner.client.limited_until(&account)?;
         Some(Timestamp::from_millis(until))
     }
 
@@ -125,17 +125,17 @@ impl GitHub {
     pub async fn repo_token(
         &self,
         repo: &Repo,
-        purpose: RepoPurpose,
+        purpose: RepoTokenAccess,
     ) -> Result<RepoToken, VendorError> {
-        if let Credentials::Token(token) = &self.inner.credentials {
+        if let ScmCredentials::Token(token) = &self.inner.credentials {
             return Ok(RepoToken {
                 token: token.clone(),
                 expires_at: now() + PLAIN_TOKEN_LIFETIME,
             });
         }
         let permissions = match purpose {
-            RepoPurpose::Read => json!({ "contents": "read", "metadata": "read" }),
-            RepoPurpose::Change => json!({
+            RepoTokenAccess::Read => json!({ "contents": "read", "metadata": "read" }),
+            RepoTokenAccess::Write => json!({
                 "contents": "write",
                 "pull_requests": "write",
                 "issues": "write",
@@ -156,12 +156,12 @@ impl GitHub {
     /// # Errors
     /// What asking failed with.
     pub async fn token_scopes(&self) -> Result<Option<Vec<String>>, VendorError> {
-        let Credentials::Token(token) = &self.inner.credentials else {
+        let ScmCredentials::Token(token) = &self.inner.credentials else {
             return Ok(None);
         };
         let request = Request::get("asking what the token may do", self.url("/user"));
-        let request = headers(request).bearer(token.expose());
-        match self.inner.wire.send(&request).await {
+        let request = with_api_headers(request).bearer(token.expose());
+        match self.inner.client.send(&request).await {
             Ok(answer) => Ok(answer.header("x-oauth-scopes").map(|listed| {
                 let scopes = listed.split(',').map(str::trim);
                 scopes
@@ -180,18 +180,18 @@ impl GitHub {
     ///
     /// # Errors
     /// What asking failed with.
-    pub async fn lacking(
+    pub async fn missing_permissions(
         &self,
         repo: &Repo,
         needed: &[(&'static str, &'static str)],
     ) -> Result<Option<Vec<String>>, VendorError> {
-        if let Credentials::Token(_) = &self.inner.credentials {
+        if let ScmCredentials::Token(_) = &self.inner.credentials {
             return Ok(None);
         }
         let installation = self
             .installation(repo, "asking what the App may do")
             .await?;
-        self.inner.tokens.set_token(installation.id, None);
+        self.inner.token_cache.set_token(installation.id, None);
         let given = installation.permissions;
         let is_given = |(name, level): &(&str, &str)| {
             let has = given.get(*name).map(String::as_str);
@@ -202,18 +202,18 @@ impl GitHub {
         Ok(Some(named.collect()))
     }
 
-    pub(super) async fn access(
+    pub(super) async fn access_token(
         &self,
         repo: &Repo,
         action: &'static str,
-    ) -> Result<Access, VendorError> {
-        if let Credentials::Token(token) = &self.inner.credentials {
-            return Ok(Access {
+    ) -> Result<AccessToken, VendorError> {
+        if let ScmCredentials::Token(token) = &self.inner.credentials {
+            return Ok(AccessToken {
                 token: token.clone(),
                 installation: None,
             });
         }
-        let tokens = &self.inner.tokens;
+        let tokens = &self.inner.token_cache;
         let known = tokens
             .installation(repo)
             .and_then(|id| Some((id, tokens.token(id)?)));
@@ -225,16 +225,16 @@ impl GitHub {
                 (id, token)
             }
         };
-        Ok(Access {
+        Ok(AccessToken {
             token: token.token,
             installation: Some(id),
         })
     }
 
     /// Drops a token that the host no longer takes; false when there is no other to be had.
-    pub(super) fn forget_token(&self, access: &Access) -> bool {
+    pub(super) fn invalidate_token(&self, access: &AccessToken) -> bool {
         if let Some(id) = access.installation {
-            self.inner.tokens.set_token(id, None);
+            self.inner.token_cache.set_token(id, None);
         }
         access.installation.is_some()
     }
@@ -245,7 +245,7 @@ impl GitHub {
         action: &'static str,
         scope: &serde_json::Value,
     ) -> Result<(u64, RepoToken), VendorError> {
-        let tokens = &self.inner.tokens;
+        let tokens = &self.inner.token_cache;
         let (id, was_known) = match tokens.installation(repo) {
             Some(id) => (id, true),
             None => (self.find_installation(repo, action).await?, false),
@@ -267,7 +267,7 @@ impl GitHub {
         action: &'static str,
     ) -> Result<u64, VendorError> {
         let id = self.installation(repo, action).await?.id;
-        self.inner.tokens.set_installation(repo, Some(id));
+        self.inner.token_cache.set_installation(repo, Some(id));
         Ok(id)
     }
 
@@ -276,10 +276,10 @@ impl GitHub {
         repo: &Repo,
         action: &'static str,
     ) -> Result<Installation, VendorError> {
-        let request = Request::get(action, self.repo_url(repo, "/installation")).accept(404);
-        let response = self.send_as_app(headers(request)).await?;
+        let request = Request::get(action, self.repo_url(repo, "/installation")).accept_status(404);
+        let response = self.send_as_app(with_api_headers(request)).await?;
         if response.status() == 404 {
-            return Err(response.refusal(404, &format!("the App is not installed on {repo}")));
+            return Err(response.status_error(404, &format!("the App is not installed on {repo}")));
         }
         response.json()
     }
@@ -293,10 +293,10 @@ impl GitHub {
         let url = self.url(&format!("/app/installations/{installation}/access_tokens"));
         // One token more than needed hurts nobody, so it may be asked for again.
         let request = Request::new(action, Method::POST, url).json(scope).safe();
-        let response = self.send_as_app(headers(request)).await?;
+        let response = self.send_as_app(with_api_headers(request)).await?;
         let minted: Minted = response.json()?;
         let expires_at = Timestamp::parse(&minted.expires_at)
-            .ok_or_else(|| response.misread("expires_at is no time"))?;
+            .ok_or_else(|| response.decode_error("expires_at is no time"))?;
         Ok(RepoToken {
             token: Secret::new(minted.token),
             expires_at,
@@ -305,19 +305,19 @@ impl GitHub {
 
     /// Sends a request with the App's own proof, which is good for its installations only.
     pub(super) async fn send_as_app(&self, request: Request) -> Result<Response, VendorError> {
-        let Credentials::App { id, key } = &self.inner.credentials else {
-            return self.inner.wire.send(&request).await;
+        let ScmCredentials::App { id, key } = &self.inner.credentials else {
+            return self.inner.client.send(&request).await;
         };
         let proof = key.token(id, now()).map_err(|cause| {
-            let kind = ErrorKind::Status {
+            let kind = VendorErrorKind::Status {
                 status: 401,
                 message: cause,
                 retry_after: None,
             };
-            VendorError::new(self.inner.wire.vendor(), request.action(), kind)
+            VendorError::new(self.inner.client.vendor(), request.action(), kind)
         })?;
         let request = request.bearer(proof.expose()).account("app");
-        self.inner.wire.send(&request).await
+        self.inner.client.send(&request).await
     }
 }
 

@@ -21,8 +21,8 @@ const MAX_BYTES: usize = 2 << 20;
 const MAX_PAGE_BYTES: usize = 128 << 10;
 
 /// What a page is kept as: the fields we read, not the many the host sends.
-pub(super) trait Kept: Serialize + DeserializeOwned {}
-impl<T: Serialize + DeserializeOwned> Kept for T {}
+pub(super) trait Cacheable: Serialize + DeserializeOwned {}
+impl<T: Serialize + DeserializeOwned> Cacheable for T {}
 
 /// One page of an answer, and where the next one is.
 pub(super) struct Page<T> {
@@ -41,7 +41,7 @@ struct Remembered {
 /// Pages by repository and question, the last to be asked for at the back; the one nobody asked for the
 /// longest leaves first.
 #[derive(Default)]
-pub(super) struct Pages {
+pub(super) struct PageCache {
     state: Mutex<State>,
 }
 
@@ -59,7 +59,7 @@ impl Remembered {
     }
 }
 
-impl Pages {
+impl PageCache {
     /// The page of an address. One that answered the same question at another time is forgotten.
     fn get(&self, key: &str, url: &str) -> Option<Remembered> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,14 +97,14 @@ impl State {
 
 impl GitHub {
     /// Reads one page, asking the host to send it only when it has changed.
-    pub(super) async fn read<T: Kept>(
+    pub(super) async fn read<T: Cacheable>(
         &self,
         repo: &Repo,
         action: &'static str,
         url: String,
     ) -> Result<Page<T>, VendorError> {
         let key = format!("{repo} {}", question(&url));
-        let known = self.inner.pages.get(&key, &url);
+        let known = self.inner.page_cache.get(&key, &url);
         let mut request = Request::get(action, &url);
         if let Some(known) = &known {
             request = request.header("if-none-match", &known.etag);
@@ -112,7 +112,7 @@ impl GitHub {
         let response = self.send(repo, request).await?;
         if let (304, Some(known)) = (response.status(), known) {
             let value = serde_json::from_slice(&known.json)
-                .map_err(|error| response.misread(format!("a remembered page: {error}")))?;
+                .map_err(|error| response.decode_error(format!("a remembered page: {error}")))?;
             return Ok(Page {
                 value,
                 next: known.next,
@@ -131,7 +131,7 @@ impl GitHub {
                 json: json.into(),
                 next: page.next.clone(),
             };
-            self.inner.pages.put(key, remembered);
+            self.inner.page_cache.put(key, remembered);
         }
         Ok(page)
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_asked_for_from_later_on_takes_its_own_place() {
-        let pages = Pages::default();
+        let pages = PageCache::default();
         let from = |minute: u8| format!("https://h/runs?event=e&created=%3E%3D{minute}&page=2");
         assert_eq!(question(&from(1)), "https://h/runs?event=e&page=2");
         for minute in 0..3 {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_page_nobody_asked_for_the_longest_leaves_first() {
-        let pages = Pages::default();
+        let pages = PageCache::default();
         let knows = |url: &str| pages.get(url, url).is_some();
         let put = |url: &str, bytes| pages.put(url.to_owned(), page(url, bytes));
         for number in 0..MAX_PAGES {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn large_pages_leave_room_for_fewer() {
-        let pages = Pages::default();
+        let pages = PageCache::default();
         for number in 0..100 {
             let url = number.to_string();
             pages.put(url.clone(), page(&url, MAX_PAGE_BYTES));

@@ -15,7 +15,7 @@ pub struct CheckRun {
     pub name: String,
     /// The App's name in addresses; jobs of workflows are `github-actions`. Empty when a person says
     /// it.
-    pub app: String,
+    pub app_slug: String,
     /// The host's word for a check run's end, `success` or `failure` of a commit status; none while
     /// it has not ended.
     pub conclusion: Option<String>,
@@ -64,7 +64,8 @@ impl GitHub {
         let mut latest: Vec<CheckRun> = Vec::new();
         // The newest come first.
         for status in listed.into_iter().map(WireStatus::translate) {
-            let is_told = |run: &CheckRun| (&run.name, &run.app) == (&status.name, &status.app);
+            let is_told =
+                |run: &CheckRun| (&run.name, &run.app_slug) == (&status.name, &status.app_slug);
             if !latest.iter().any(is_told) {
                 latest.push(status);
             }
@@ -107,7 +108,7 @@ impl WireCheckRun {
         let is_over = self.status == "completed";
         CheckRun {
             name: self.name,
-            app: self.app.and_then(|app| app.slug).unwrap_or_default(),
+            app_slug: self.app.and_then(|app| app.slug).unwrap_or_default(),
             conclusion: self.conclusion.filter(|_| is_over),
             title: self.output.title.unwrap_or_default(),
             summary: self.output.summary.unwrap_or_default(),
@@ -135,10 +136,10 @@ impl WireStatus {
         };
         CheckRun {
             name: self.context,
-            app: self
+            app_slug: self
                 .creator
                 .as_ref()
-                .and_then(User::app)
+                .and_then(User::app_slug)
                 .unwrap_or_default(),
             conclusion,
             title: self.description.unwrap_or_default(),

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::http::{Method, VendorError};
 use domain::ids::Repo;
 
-use super::{Credentials, GitHub};
+use super::{GitHub, ScmCredentials};
 
 /// What the host takes in one comment, in characters.
 const MAX_BODY: usize = 65_000;
@@ -16,7 +16,7 @@ const APP_TOKEN: &str = "ghs_";
 
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrComment {
+pub struct PullRequestComment {
     pub id: u64,
     pub body: String,
     pub url: String,
@@ -33,14 +33,14 @@ impl GitHub {
         repo: &Repo,
         number: u64,
         marker: &str,
-    ) -> Result<Option<PrComment>, VendorError> {
+    ) -> Result<Option<PullRequestComment>, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/{number}/comments?per_page=100"));
         let comments = self
             .read_all(repo, "listing comments", url, |page: Vec<Comment>| page)
             .await?;
         let we_are_a_bot = match &self.inner.credentials {
-            Credentials::App { .. } => true,
-            Credentials::Token(token) => token.expose().starts_with(APP_TOKEN),
+            ScmCredentials::App { .. } => true,
+            ScmCredentials::Token(token) => token.expose().starts_with(APP_TOKEN),
         };
         let found = comments
             .into_iter()
@@ -59,11 +59,11 @@ impl GitHub {
         repo: &Repo,
         number: u64,
         body: &str,
-    ) -> Result<PrComment, VendorError> {
+    ) -> Result<PullRequestComment, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/{number}/comments"));
         let body = json!({ "body": fitting(body) });
         let response = self
-            .change(repo, "writing a comment", Method::POST, url, &body)
+            .send_json(repo, "writing a comment", Method::POST, url, &body)
             .await?;
         Ok(response.json::<Comment>()?.translate())
     }
@@ -77,11 +77,11 @@ impl GitHub {
         repo: &Repo,
         id: u64,
         body: &str,
-    ) -> Result<PrComment, VendorError> {
+    ) -> Result<PullRequestComment, VendorError> {
         let url = self.repo_url(repo, &format!("/issues/comments/{id}"));
         let body = json!({ "body": fitting(body) });
         let response = self
-            .change(repo, "updating a comment", Method::PATCH, url, &body)
+            .send_json(repo, "updating a comment", Method::PATCH, url, &body)
             .await?;
         Ok(response.json::<Comment>()?.translate())
     }
@@ -97,7 +97,7 @@ impl GitHub {
         number: u64,
         marker: &str,
         body: &str,
-    ) -> Result<PrComment, VendorError> {
+    ) -> Result<PullRequestComment, VendorError> {
         let found = self.find_comment(repo, number, marker).await?;
         self.put_comment(repo, number, found, body).await
     }
@@ -110,9 +110,9 @@ impl GitHub {
         &self,
         repo: &Repo,
         number: u64,
-        found: Option<PrComment>,
+        found: Option<PullRequestComment>,
         body: &str,
-    ) -> Result<PrComment, VendorError> {
+    ) -> Result<PullRequestComment, VendorError> {
         match found {
             Some(comment) if comment.body == fitting(body) => Ok(comment),
             Some(comment) => self.update_comment(repo, comment.id, body).await,
@@ -149,8 +149,8 @@ impl Comment {
         self.user.as_ref().is_some_and(|user| user.kind == "Bot")
     }
 
-    fn translate(self) -> PrComment {
-        PrComment {
+    fn translate(self) -> PullRequestComment {
+        PullRequestComment {
             id: self.id,
             body: self.body.unwrap_or_default(),
             url: self.html_url,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::http::{VendorError, url_encoded};
+use crate::http::{VendorError, percent_encode};
 use domain::ids::Repo;
 
 use super::GitHub;
@@ -61,7 +61,7 @@ impl GitHub {
     ) -> Result<Option<Vec<FolderEntry>>, VendorError> {
         const ACTION: &str = "reading a folder";
         let read = if path.is_empty() {
-            let url = self.repo_url(repo, &format!("/git/trees/{}", url_encoded(git_ref)));
+            let url = self.repo_url(repo, &format!("/git/trees/{}", percent_encode(git_ref)));
             let page = self.read::<Tree>(repo, ACTION, url).await;
             page.map(|page| Some(page.value.tree))
         } else {
@@ -77,8 +77,8 @@ impl GitHub {
     }
 
     fn contents_url(&self, repo: &Repo, path: &str, git_ref: &str) -> String {
-        let escaped: Vec<String> = path.split('/').map(url_encoded).collect();
-        let (path, git_ref) = (escaped.join("/"), url_encoded(git_ref));
+        let escaped: Vec<String> = path.split('/').map(percent_encode).collect();
+        let (path, git_ref) = (escaped.join("/"), percent_encode(git_ref));
         self.repo_url(repo, &format!("/contents/{path}?ref={git_ref}"))
     }
 }

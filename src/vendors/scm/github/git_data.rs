@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::{Method, VendorError, url_encoded};
+use crate::http::{Method, VendorError, percent_encode};
 use domain::ids::Repo;
 
 use super::GitHub;
@@ -67,7 +67,7 @@ impl GitHub {
         newer: &str,
         older: &str,
     ) -> Result<bool, VendorError> {
-        let range = format!("{}...{}", url_encoded(older), url_encoded(newer));
+        let range = format!("{}...{}", percent_encode(older), percent_encode(newer));
         let url = self.repo_url(repo, &format!("/compare/{range}?per_page=1"));
         match self
             .read::<Comparison>(repo, "comparing commits", url)
@@ -96,7 +96,7 @@ impl GitHub {
         let base = self.commit(repo, new.parent).await?;
         let tree: Vec<_> = new.files.iter().map(tree_entry).collect();
         let tree: Object = self
-            .change(
+            .send_json(
                 repo,
                 "writing the files",
                 Method::POST,
@@ -106,7 +106,7 @@ impl GitHub {
             .await?
             .json()?;
         let commit: Object = self
-            .change(
+            .send_json(
                 repo,
                 "writing the commit",
                 Method::POST,
@@ -125,7 +125,7 @@ impl GitHub {
     }
 
     async fn commit(&self, repo: &Repo, sha: &str) -> Result<Commit, VendorError> {
-        let url = self.repo_url(repo, &format!("/git/commits/{}", url_encoded(sha)));
+        let url = self.repo_url(repo, &format!("/git/commits/{}", percent_encode(sha)));
         let page = self.read::<Commit>(repo, "reading a commit", url).await?;
         Ok(page.value)
     }
@@ -150,7 +150,7 @@ impl GitHub {
             ),
         };
         let url = self.repo_url(repo, &path);
-        self.change(repo, "setting the branch", method, url, &body)
+        self.send_json(repo, "setting the branch", method, url, &body)
             .await
             .map(drop)
     }
@@ -166,7 +166,7 @@ fn tree_entry(file: &TreeFile) -> serde_json::Value {
 }
 
 fn escaped(branch: &str) -> String {
-    let parts: Vec<String> = branch.split('/').map(url_encoded).collect();
+    let parts: Vec<String> = branch.split('/').map(percent_encode).collect();
     parts.join("/")
 }
 

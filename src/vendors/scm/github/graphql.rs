@@ -8,7 +8,7 @@ use crate::http::{Method, Request, VendorError};
 use domain::ids::Repo;
 
 use super::GitHub;
-use super::auth::Access;
+use super::auth::AccessToken;
 
 impl GitHub {
     /// Asks the GraphQL interface. What we ask of it reads, or sets a flag, which set twice is set
@@ -26,15 +26,17 @@ impl GitHub {
             .json(&json!({ "query": query, "variables": variables }))
             .safe();
         let response = self
-            .send_signed(repo, request, Access::sign_graphql)
+            .send_authorized(repo, request, AccessToken::authorize_graphql)
             .await?;
         let answer: GraphQlAnswer = response.json()?;
         match answer.errors.first() {
-            None => serde_json::from_value(answer.data).map_err(|error| response.misread(error)),
-            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
-                Err(self.inner.wire.limited(&response))
+            None => {
+                serde_json::from_value(answer.data).map_err(|error| response.decode_error(error))
             }
-            Some(error) => Err(response.refusal(error.status(), &error.message)),
+            Some(error) if error.kind.as_deref() == Some("RATE_LIMITED") => {
+                Err(self.inner.client.record_rate_limit(&response))
+            }
+            Some(error) => Err(response.status_error(error.status(), &error.message)),
         }
     }
 }

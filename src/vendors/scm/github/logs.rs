@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::http::{ErrorKind, Request, VendorError, off_runtime};
+use crate::http::{Request, VendorError, VendorErrorKind, run_blocking_if_large};
 use domain::ids::Repo;
 use domain::time::Timestamp;
 
 use super::GitHub;
-use super::runs::COMPLETED;
+use super::workflow_runs::COMPLETED;
 
 /// How much of a failed job's log do we show?
 const EXCERPT_LINES: usize = 60;
@@ -19,13 +19,13 @@ const EXCERPT_BYTES: usize = 6_000;
 const LOG_WRITTEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long is a log asked for before its run is told of without it?
-pub const LOG_READ_WITHIN: Duration = Duration::from_secs(10 * 60);
+pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// What a run's log has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunLog {
+pub enum WorkflowRunLog {
     /// The run is still at it, or its log is not written yet; ask again.
-    Unfinished,
+    NotReady,
     /// No job ever began.
     Empty,
     Excerpt(String),
@@ -33,7 +33,7 @@ pub enum RunLog {
 
 /// A log that is too long stays so.
 fn is_passing(error: &VendorError) -> bool {
-    !error.is_permanent() && !matches!(error.kind, ErrorKind::Decode(_))
+    !error.is_permanent() && !matches!(error.kind, VendorErrorKind::Decode(_))
 }
 
 impl GitHub {
@@ -49,7 +49,7 @@ impl GitHub {
         repo: &Repo,
         run_id: u64,
         waited: Duration,
-    ) -> Result<RunLog, VendorError> {
+    ) -> Result<WorkflowRunLog, VendorError> {
         let url = self.repo_url(
             repo,
             &format!("/actions/runs/{run_id}/jobs?filter=latest&per_page=100"),
@@ -60,24 +60,24 @@ impl GitHub {
             })
             .await?;
         if !jobs.iter().all(Job::is_completed) {
-            return Ok(RunLog::Unfinished);
+            return Ok(WorkflowRunLog::NotReady);
         }
         let failed = jobs.iter().find(|job| job.has_failed());
         let Some(job) = failed.or(jobs.last()) else {
-            return Ok(RunLog::Empty);
+            return Ok(WorkflowRunLog::Empty);
         };
         let url = self.repo_url(repo, &format!("/actions/jobs/{}/logs", job.id));
         let request = Request::get("reading the job's log", url).redirect_without_authorization();
         let log = self.send(repo, request).await;
-        Ok(RunLog::Excerpt(match log {
+        Ok(WorkflowRunLog::Excerpt(match log {
             Ok(log) => {
-                let end = off_runtime(log.body().len(), move || tail(&log.text())).await;
+                let end = run_blocking_if_large(log.body().len(), move || tail(&log.text())).await;
                 format!("{}\n\n{end}", job.headline())
             }
             Err(error) if error.status() == Some(404) && waited < LOG_WRITTEN_WITHIN => {
-                return Ok(RunLog::Unfinished);
+                return Ok(WorkflowRunLog::NotReady);
             }
-            Err(error) if is_passing(&error) && waited < LOG_READ_WITHIN => return Err(error),
+            Err(error) if is_passing(&error) && waited < LOG_READ_TIMEOUT => return Err(error),
             Err(error) => format!("{} ({error})", job.headline()),
         }))
     }

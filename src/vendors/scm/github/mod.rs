@@ -5,37 +5,37 @@ mod cache;
 mod checks;
 mod comments;
 mod contents;
-mod conversation;
+mod dispatch_errors;
 mod git_data;
 mod graphql;
 mod logs;
-mod people;
-mod pulls;
-mod refusal;
+mod permissions;
+mod pull_feedback;
+mod pull_requests;
 mod reviews;
-mod runs;
 mod secrets;
+mod workflow_runs;
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::http::{Client, Method, Quota, Request, Response, VendorError, url_encoded};
+use crate::http::{Client, Method, Quota, Request, Response, VendorError, percent_encode};
+use domain::crypto::app_jwt::AppKey;
 use domain::ids::Repo;
-use domain::keys::app_jwt::AppKey;
 use domain::secret::Secret;
 
-pub use auth::{RepoPurpose, RepoToken};
+pub use auth::{RepoToken, RepoTokenAccess};
 pub use checks::CheckRun;
-pub use comments::PrComment;
+pub use comments::PullRequestComment;
 pub use contents::{FolderEntry, RepoFile};
-pub use conversation::{Conversation, OpenPull, Spoken};
 pub use git_data::{NewCommit, TreeContent, TreeFile};
-pub use logs::{LOG_READ_WITHIN, RunLog};
-pub use people::Permission;
-pub use pulls::{NewPull, Pull, PullState};
-pub use reviews::{Review, ReviewThread};
-pub use runs::{DispatchError, RunRef, WorkflowRun};
+pub use logs::{LOG_READ_TIMEOUT, WorkflowRunLog};
+pub use permissions::RepoPermission;
+pub use pull_feedback::{FeedbackItem, OpenPullRequest, PullRequestFeedback};
+pub use pull_requests::{NewPullRequest, PullRequest, PullRequestState};
+pub use reviews::{PullRequestReview, ReviewThread};
+pub use workflow_runs::{DispatchError, WorkflowRun, WorkflowRunRef};
 
 /// The interface we are written for; the host keeps it for years. (contracts: *GitHub*)
 const API_VERSION: &str = "2022-11-28";
@@ -45,7 +45,7 @@ const MAX_PAGES: usize = 20;
 
 /// As whom we speak to the host.
 #[derive(Debug, Clone)]
-pub enum Credentials {
+pub enum ScmCredentials {
     /// A plain token, for small set-ups. It is used as it is, for every repository.
     Token(Secret),
     /// An App, by its id and private key: short-lived tokens for each installation.
@@ -59,11 +59,11 @@ pub struct GitHub {
 }
 
 struct Inner {
-    wire: Client,
+    client: Client,
     api_url: String,
-    credentials: Credentials,
-    tokens: auth::Tokens,
-    pages: cache::Pages,
+    credentials: ScmCredentials,
+    token_cache: auth::TokenCache,
+    page_cache: cache::PageCache,
 }
 
 impl GitHub {
@@ -82,26 +82,26 @@ impl GitHub {
     }
 
     /// A client of the host whose REST interface stands at `api_url`.
-    pub fn new(wire: Client, api_url: &str, credentials: Credentials) -> Self {
+    pub fn new(wire: Client, api_url: &str, credentials: ScmCredentials) -> Self {
         Self {
             inner: Arc::new(Inner {
-                wire,
+                client: wire,
                 api_url: api_url.trim_end_matches('/').to_owned(),
                 credentials,
-                tokens: auth::Tokens::default(),
-                pages: cache::Pages::default(),
+                token_cache: auth::TokenCache::default(),
+                page_cache: cache::PageCache::default(),
             }),
         }
     }
 
     /// What is left of the scarcest allowance.
     pub fn quota(&self) -> Quota {
-        self.inner.wire.quota()
+        self.inner.client.quota()
     }
 
     /// Every installation's allowance.
     pub fn quotas(&self) -> Vec<Quota> {
-        self.inner.wire.quotas()
+        self.inner.client.quotas()
     }
 
     /// Asks the host who we are, and says it in a few words; of an App also how many accounts it is
@@ -112,18 +112,18 @@ impl GitHub {
     pub async fn probe(&self) -> Result<String, VendorError> {
         const ACTION: &str = "asking the repository host who we are";
         match &self.inner.credentials {
-            Credentials::Token(token) => {
-                let request = headers(Request::get(ACTION, self.url("/user")));
+            ScmCredentials::Token(token) => {
+                let request = with_api_headers(Request::get(ACTION, self.url("/user")));
                 let user: Named = self
                     .inner
-                    .wire
+                    .client
                     .send(&request.bearer(token.expose()))
                     .await?
                     .json()?;
                 Ok(format!("user {}", user.login.unwrap_or_default()))
             }
-            Credentials::App { .. } => {
-                let request = headers(Request::get(ACTION, self.url("/app")));
+            ScmCredentials::App { .. } => {
+                let request = with_api_headers(Request::get(ACTION, self.url("/app")));
                 let app: Named = self.send_as_app(request).await?.json()?;
                 let installed = match app.installations_count {
                     // Older enterprise hosts do not count.
@@ -155,36 +155,42 @@ impl GitHub {
 
     /// Address of something in a repository; `path` is escaped already and begins with a slash.
     fn repo_url(&self, repo: &Repo, path: &str) -> String {
-        let (owner, name) = (url_encoded(&repo.owner), url_encoded(&repo.name));
+        let (owner, name) = (percent_encode(&repo.owner), percent_encode(&repo.name));
         self.url(&format!("/repos/{owner}/{name}{path}"))
     }
 
     /// Sends a request with a token for the repository.
     async fn send(&self, repo: &Repo, request: Request) -> Result<Response, VendorError> {
-        self.send_signed(repo, request, auth::Access::sign).await
+        self.send_authorized(repo, request, auth::AccessToken::authorize)
+            .await
     }
 
     /// Sends a request that `sign` gives its token. A token that the host refuses is thrown away
     /// and the request sent once more: a 401 means that nothing was done.
-    async fn send_signed(
+    async fn send_authorized(
         &self,
         repo: &Repo,
         request: Request,
-        sign: fn(&auth::Access, Request) -> Request,
+        sign: fn(&auth::AccessToken, Request) -> Request,
     ) -> Result<Response, VendorError> {
-        let request = headers(request);
-        let access = self.access(repo, request.action()).await?;
-        match self.inner.wire.send(&sign(&access, request.clone())).await {
-            Err(error) if error.status() == Some(401) && self.forget_token(&access) => {
-                let access = self.access(repo, request.action()).await?;
-                self.inner.wire.send(&sign(&access, request)).await
+        let request = with_api_headers(request);
+        let access = self.access_token(repo, request.action()).await?;
+        match self
+            .inner
+            .client
+            .send(&sign(&access, request.clone()))
+            .await
+        {
+            Err(error) if error.status() == Some(401) && self.invalidate_token(&access) => {
+                let access = self.access_token(repo, request.action()).await?;
+                self.inner.client.send(&sign(&access, request)).await
             }
             outcome => outcome,
         }
     }
 
     /// Sends a change with a JSON body.
-    async fn change(
+    async fn send_json(
         &self,
         repo: &Repo,
         action: &'static str,
@@ -197,7 +203,7 @@ impl GitHub {
     }
 
     /// Reads a list to its end.
-    async fn read_all<T: cache::Kept, Item>(
+    async fn read_all<T: cache::Cacheable, Item>(
         &self,
         repo: &Repo,
         action: &'static str,
@@ -217,7 +223,7 @@ impl GitHub {
     }
 }
 
-fn headers(request: Request) -> Request {
+fn with_api_headers(request: Request) -> Request {
     request
         .header("accept", "application/vnd.github+json")
         .header("x-github-api-version", API_VERSION)

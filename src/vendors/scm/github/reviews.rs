@@ -10,9 +10,9 @@ use super::{GitHub, MAX_PAGES};
 
 /// A review that was submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
+pub struct PullRequestReview {
     /// The App that reviewed, by its name in addresses; none is a person.
-    pub app: Option<String>,
+    pub app_slug: Option<String>,
     /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED`, or another word of the host.
     pub state: String,
     pub body: String,
@@ -24,7 +24,7 @@ pub struct Review {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewThread {
     /// The App that began it, by its name in addresses; none is a person.
-    pub app: Option<String>,
+    pub app_slug: Option<String>,
     pub path: String,
     pub line: Option<u64>,
     /// What it began with.
@@ -39,7 +39,11 @@ impl GitHub {
     ///
     /// # Errors
     /// `is_not_found()` when there is none of this number.
-    pub async fn reviews(&self, repo: &Repo, number: u64) -> Result<Vec<Review>, VendorError> {
+    pub async fn reviews(
+        &self,
+        repo: &Repo,
+        number: u64,
+    ) -> Result<Vec<PullRequestReview>, VendorError> {
         let url = self.repo_url(repo, &format!("/pulls/{number}/reviews?per_page=100"));
         let reviews = self
             .read_all(repo, "listing reviews", url, |page: Vec<WireReview>| page)
@@ -97,15 +101,15 @@ pub(super) struct User {
 
 impl User {
     /// The App behind it, by its name in addresses; none is a person.
-    pub(super) fn app(&self) -> Option<String> {
+    pub(super) fn app_slug(&self) -> Option<String> {
         (self.kind == "Bot").then(|| app_of(&self.login))
     }
 }
 
 impl WireReview {
-    fn translate(self) -> Review {
-        Review {
-            app: self.user.as_ref().and_then(User::app),
+    fn translate(self) -> PullRequestReview {
+        PullRequestReview {
+            app_slug: self.user.as_ref().and_then(User::app_slug),
             state: self.state,
             body: self.body.unwrap_or_default(),
             commit: self.commit_id.unwrap_or_default(),
@@ -173,7 +177,7 @@ impl WireThread {
             first.map_or_else(Default::default, |first| (first.body, first.author));
         let bot = author.filter(|author| author.kind == "Bot");
         ReviewThread {
-            app: bot.map(|author| app_of(&author.login)),
+            app_slug: bot.map(|author| app_of(&author.login)),
             path: self.path,
             line: self.line,
             body,

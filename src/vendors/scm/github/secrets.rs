@@ -16,7 +16,9 @@ impl GitHub {
     pub async fn secret_names(&self, repo: &Repo) -> Result<Option<Vec<String>>, VendorError> {
         let url = self.repo_url(repo, "/actions/secrets?per_page=100");
         let request = Request::get("reading the names of secrets", url);
-        let answer = self.send(repo, request.accept(403).accept(404)).await?;
+        let answer = self
+            .send(repo, request.accept_status(403).accept_status(404))
+            .await?;
         if answer.status() != 200 {
             return Ok(None);
         }

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::http::test_client;
-use domain::run_config::Inputs;
+use domain::run_config::RunInputs;
 use domain::time::Timestamp;
 use serde_json::{Value, json};
-use test_support::{Asked, Reply, TestServer};
+use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn repo() -> Repo {
     Repo::new("o", "r")
@@ -16,7 +16,7 @@ fn with_token(server: &TestServer) -> GitHub {
     GitHub::new(
         test_client("github"),
         &server.url,
-        Credentials::Token(token),
+        ScmCredentials::Token(token),
     )
 }
 
@@ -26,7 +26,7 @@ fn with_app(server: &TestServer) -> GitHub {
     GitHub::new(
         test_client("github"),
         &server.url,
-        Credentials::App { id, key },
+        ScmCredentials::App { id, key },
     )
 }
 
@@ -48,11 +48,15 @@ fn pull_json(number: u64, state: &str, merged: Option<&str>) -> Value {
 }
 
 /// Plays the App's part of the host and leaves the rest to `answer`.
-fn installed(asked: &Asked, expires: &str, answer: impl FnOnce(&Asked) -> Reply) -> Reply {
+fn installed(
+    asked: &RecordedRequest,
+    expires: &str,
+    answer: impl FnOnce(&RecordedRequest) -> StubReply,
+) -> StubReply {
     match asked.path.as_str() {
-        "/repos/o/r/installation" => Reply::json(200, &json!({"id": 7})),
+        "/repos/o/r/installation" => StubReply::json(200, &json!({"id": 7})),
         "/app/installations/7/access_tokens" => {
-            Reply::json(201, &json!({"token": "ghs_1_a.b-c", "expires_at": expires}))
+            StubReply::json(201, &json!({"token": "ghs_1_a.b-c", "expires_at": expires}))
         }
         _ => answer(asked),
     }
@@ -62,24 +66,28 @@ fn installed(asked: &Asked, expires: &str, answer: impl FnOnce(&Asked) -> Reply)
 async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
     let server = TestServer::start(|asked, before| {
         installed(asked, "2099-01-01T00:00:00Z", |_| match before {
-            2 | 3 => Reply::json(200, &run_json(1, "x")),
-            4 => Reply::json(401, &json!({"message": "Bad credentials"})),
-            _ => Reply::json(200, &run_json(1, "x")),
+            2 | 3 => StubReply::json(200, &run_json(1, "x")),
+            4 => StubReply::json(401, &json!({"message": "Bad credentials"})),
+            _ => StubReply::json(200, &run_json(1, "x")),
         })
     })
     .await;
     let github = with_app(&server);
     for _ in 0..3 {
-        github.run(&repo(), 1).await.unwrap();
+        github.workflow_run(&repo(), 1).await.unwrap();
     }
-    let paths: Vec<String> = server.asked().into_iter().map(|asked| asked.path).collect();
+    let paths: Vec<String> = server
+        .requests()
+        .into_iter()
+        .map(|asked| asked.path)
+        .collect();
     let run = "/repos/o/r/actions/runs/1";
     let mint = "/app/installations/7/access_tokens";
     assert_eq!(
         paths,
         ["/repos/o/r/installation", mint, run, run, run, mint, run]
     );
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(asked[2].header("authorization"), Some("Bearer ghs_1_a.b-c"));
     assert_eq!(asked[2].header("x-github-api-version"), Some("2022-11-28"));
     let proof = asked[0].header("authorization").unwrap();
@@ -93,16 +101,16 @@ async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
 
     let stale = TestServer::start(|asked, _| {
         installed(asked, "2020-01-01T00:00:00Z", |_| {
-            Reply::json(200, &run_json(1, "x"))
+            StubReply::json(200, &run_json(1, "x"))
         })
     })
     .await;
     let github = with_app(&stale);
     for _ in 0..2 {
-        github.run(&repo(), 1).await.unwrap();
+        github.workflow_run(&repo(), 1).await.unwrap();
     }
     let mints = stale
-        .asked()
+        .requests()
         .iter()
         .filter(|asked| asked.path == mint)
         .count();
@@ -113,36 +121,36 @@ async fn an_installation_token_is_kept_until_it_is_nearly_over_or_refused() {
 async fn a_runs_token_is_narrow_and_never_for_workflows() {
     let server = TestServer::start(|asked, _| {
         installed(asked, "2026-11-21T02:00:00Z", |_| {
-            Reply::json(404, &json!({}))
+            StubReply::json(404, &json!({}))
         })
     })
     .await;
     let token = with_app(&server)
-        .repo_token(&repo(), RepoPurpose::Change)
+        .repo_token(&repo(), RepoTokenAccess::Write)
         .await
         .unwrap();
     assert_eq!(
         token.expires_at,
         Timestamp::parse("2026-11-21T02:00:00Z").unwrap()
     );
-    let body = server.asked()[1].json();
+    let body = server.requests()[1].json();
     assert_eq!(body["repositories"], json!(["r"]));
     assert_eq!(body["permissions"]["contents"], "write");
     assert_eq!(body["permissions"]["workflows"], Value::Null);
     with_app(&server)
-        .repo_token(&repo(), RepoPurpose::Read)
+        .repo_token(&repo(), RepoTokenAccess::Read)
         .await
         .unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(
         asked[asked.len() - 1].json()["permissions"],
         json!({"contents": "read", "metadata": "read"})
     );
 
     let nowhere =
-        TestServer::start(|_, _| Reply::json(404, &json!({"message": "Not Found"}))).await;
+        TestServer::start(|_, _| StubReply::json(404, &json!({"message": "Not Found"}))).await;
     let error = with_app(&nowhere)
-        .repo_token(&repo(), RepoPurpose::Change)
+        .repo_token(&repo(), RepoTokenAccess::Write)
         .await
         .unwrap_err();
     assert!(error.is_not_found());
@@ -156,29 +164,29 @@ async fn a_runs_token_is_narrow_and_never_for_workflows() {
 
 #[tokio::test]
 async fn a_dispatch_names_its_run_or_says_what_to_do() {
-    let inputs = Inputs::from([("dispatch_id".to_owned(), "01J".to_owned())]);
+    let inputs = RunInputs::from([("dispatch_id".to_owned(), "01J".to_owned())]);
     let rows = [
         (
-            Reply::json(
+            StubReply::json(
                 200,
                 &json!({"workflow_run_id": 9, "run_url": "u", "html_url": "h"}),
             ),
             Ok(Some(9)),
         ),
-        (Reply::Say(204, vec![], String::new()), Ok(None)),
+        (StubReply::Response(204, vec![], String::new()), Ok(None)),
         (
-            Reply::json(
+            StubReply::json(
                 422,
                 &json!({"message": "Unexpected inputs provided: [\"x\"]"}),
             ),
             Err((422, "Unexpected inputs", "Sync the workflows")),
         ),
         (
-            Reply::json(404, &json!({"message": "Not Found"})),
+            StubReply::json(404, &json!({"message": "Not Found"})),
             Err((404, "no workflow agent-implement.yml", "Sync the workflows")),
         ),
         (
-            Reply::json(422, &json!({"message": "No ref found for: main"})),
+            StubReply::json(422, &json!({"message": "No ref found for: main"})),
             Err((422, "no branch main", "default branch")),
         ),
     ];
@@ -204,7 +212,7 @@ async fn a_dispatch_names_its_run_or_says_what_to_do() {
             }
             (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
         }
-        let asked = &server.asked()[0];
+        let asked = &server.requests()[0];
         assert_eq!(
             asked.path,
             "/repos/o/r/actions/workflows/agent-implement.yml/dispatches"
@@ -219,31 +227,31 @@ async fn a_dispatch_names_its_run_or_says_what_to_do() {
 #[tokio::test]
 async fn an_older_host_is_asked_without_what_it_does_not_know() {
     let server = TestServer::start(|_, before| match before {
-        0 => Reply::json(
+        0 => StubReply::json(
             400,
             &json!({"message": "Invalid request: return_run_details"}),
         ),
-        _ => Reply::Say(204, vec![], String::new()),
+        _ => StubReply::Response(204, vec![], String::new()),
     })
     .await;
     let outcome = with_token(&server)
-        .dispatch_workflow(&repo(), "a.yml", "main", &Inputs::new())
+        .dispatch_workflow(&repo(), "a.yml", "main", &RunInputs::new())
         .await;
     assert_eq!(outcome, Ok(None));
     assert_eq!(
-        server.asked()[1].json(),
+        server.requests()[1].json(),
         json!({"ref": "main", "inputs": {}})
     );
 }
 
 #[tokio::test]
 async fn an_ambiguous_dispatch_is_sent_once() {
-    let server = TestServer::start(|_, _| Reply::json(502, &json!({}))).await;
+    let server = TestServer::start(|_, _| StubReply::json(502, &json!({}))).await;
     let outcome = with_token(&server)
-        .dispatch_workflow(&repo(), "a.yml", "main", &Inputs::new())
+        .dispatch_workflow(&repo(), "a.yml", "main", &RunInputs::new())
         .await;
     assert!(matches!(outcome, Err(DispatchError::Vendor(error)) if error.is_ambiguous()));
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -251,11 +259,12 @@ async fn runs_are_listed_to_the_end_and_cost_nothing_when_unchanged() {
     let server = TestServer::start(|asked, _| {
         let second = asked.path.contains("page=2");
         if asked.header("if-none-match").is_some() {
-            return Reply::Say(304, vec![], String::new());
+            return StubReply::Response(304, vec![], String::new());
         }
         let page =
             json!({"total_count": 2, "workflow_runs": [run_json(if second { 2 } else { 1 }, "t")]});
-        let reply = Reply::json(200, &page).header("etag", if second { "\"b\"" } else { "\"a\"" });
+        let reply =
+            StubReply::json(200, &page).header("etag", if second { "\"b\"" } else { "\"a\"" });
         let host = asked.header("host").unwrap();
         if second {
             reply
@@ -270,12 +279,12 @@ async fn runs_are_listed_to_the_end_and_cost_nothing_when_unchanged() {
     let github = with_token(&server);
     let since = Timestamp::parse("2026-11-21T01:02:30Z").unwrap();
     for _ in 0..2 {
-        let runs = github.runs_since(&repo(), since).await.unwrap();
+        let runs = github.workflow_runs_since(&repo(), since).await.unwrap();
         let ids: Vec<u64> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [1, 2]);
         assert_eq!(runs[0].name, "t");
     }
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(
         asked[0].path,
         "/repos/o/r/actions/runs?event=workflow_dispatch&per_page=100&created=%3E%3D2026-11-21T01%3A00%3A00Z"
@@ -286,7 +295,7 @@ async fn runs_are_listed_to_the_end_and_cost_nothing_when_unchanged() {
 #[tokio::test]
 async fn a_list_is_not_followed_to_another_host() {
     let server = TestServer::start(|_, _| {
-        Reply::json(200, &json!([])).header("link", "<http://evil.example/x>; rel=\"next\"")
+        StubReply::json(200, &json!([])).header("link", "<http://evil.example/x>; rel=\"next\"")
     })
     .await;
     let pulls = with_token(&server).pulls_of_branch(&repo(), "x").await;
@@ -295,22 +304,26 @@ async fn a_list_is_not_followed_to_another_host() {
 
 #[tokio::test]
 async fn a_finished_run_counts_as_cancelled() {
-    let server = TestServer::start(|_, _| Reply::json(409, &json!({"message": "finished"}))).await;
-    assert_eq!(with_token(&server).cancel_run(&repo(), 5).await, Ok(()));
+    let server =
+        TestServer::start(|_, _| StubReply::json(409, &json!({"message": "finished"}))).await;
+    assert_eq!(
+        with_token(&server).cancel_workflow_run(&repo(), 5).await,
+        Ok(())
+    );
 }
 
 #[tokio::test]
 async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
     let server = TestServer::start(|asked, _| match asked.path.as_str() {
         "/repos/o/r/actions/jobs/3/logs" => {
-            Reply::json(302, &json!({})).header("location", "/signed?x=1")
+            StubReply::json(302, &json!({})).header("location", "/signed?x=1")
         }
-        "/signed?x=1" => Reply::Say(
+        "/signed?x=1" => StubReply::Response(
             200,
             vec![],
             "2026-11-21T01:00:00.1Z one\n2026-11-21T01:00:00.2Z key ghs_0123456789abcdefghijkl\n".into(),
         ),
-        _ => Reply::json(
+        _ => StubReply::json(
             200,
             &json!({"total_count": 2, "jobs": [
                 {"id": 2, "name": "ok", "status": "completed", "conclusion": "success", "steps": []},
@@ -325,9 +338,9 @@ async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
         .await
         .unwrap();
     let told = "run failed in step Push\n\none\nkey [redacted]".to_owned();
-    assert_eq!(excerpt, RunLog::Excerpt(told));
+    assert_eq!(excerpt, WorkflowRunLog::Excerpt(told));
     let signed = server
-        .asked()
+        .requests()
         .into_iter()
         .find(|asked| asked.path == "/signed?x=1");
     assert_eq!(signed.unwrap().header("authorization"), None);
@@ -336,14 +349,14 @@ async fn a_failed_job_shows_the_end_of_its_log_without_secrets() {
 #[tokio::test]
 async fn a_second_pull_request_of_a_branch_is_the_first() {
     let server = TestServer::start(|asked, _| match asked.method.as_str() {
-        "POST" => Reply::json(
+        "POST" => StubReply::json(
             422,
             &json!({"message": "Validation Failed", "errors": [{"message": "A pull request already exists for o:feature/x."}]}),
         ),
-        _ => Reply::json(200, &json!([pull_json(3, "open", None), pull_json(4, "open", None)])),
+        _ => StubReply::json(200, &json!([pull_json(3, "open", None), pull_json(4, "open", None)])),
     })
     .await;
-    let new = NewPull {
+    let new = NewPullRequest {
         title: "t".into(),
         body: "b".into(),
         head: "feature/x".into(),
@@ -354,30 +367,30 @@ async fn a_second_pull_request_of_a_branch_is_the_first() {
         .create_pull(&repo(), &new)
         .await
         .unwrap();
-    assert_eq!((pull.number, pull.state), (4, PullState::Open));
+    assert_eq!((pull.number, pull.state), (4, PullRequestState::Open));
     assert_eq!(pull.merge_sha, None);
-    assert!(server.asked()[1].path.contains("head=o%3Afeature%2Fx"));
+    assert!(server.requests()[1].path.contains("head=o%3Afeature%2Fx"));
 }
 
 #[tokio::test]
 async fn merged_and_closed_are_told_apart() {
     let server = TestServer::start(|_, _| {
         let merged = pull_json(2, "closed", Some("2026-11-21T01:00:00Z"));
-        Reply::json(200, &json!([pull_json(1, "closed", None), merged]))
+        StubReply::json(200, &json!([pull_json(1, "closed", None), merged]))
     })
     .await;
     let github = with_token(&server);
     let pulls = github.pulls_of_branch(&repo(), "feature/x").await.unwrap();
     let states: Vec<_> = pulls.iter().map(|pull| pull.state).collect();
-    assert_eq!(states, [PullState::Merged, PullState::Closed]);
+    assert_eq!(states, [PullRequestState::Merged, PullRequestState::Closed]);
     assert_eq!(pulls[0].merge_sha.as_deref(), Some("abc"));
 }
 
 #[tokio::test]
 async fn a_log_that_may_yet_appear_is_waited_for() {
     let server = TestServer::start(|asked, _| match asked.path.as_str() {
-        "/repos/o/r/actions/jobs/3/logs" => Reply::json(404, &json!({"message": "BlobNotFound"})),
-        _ => Reply::json(
+        "/repos/o/r/actions/jobs/3/logs" => StubReply::json(404, &json!({"message": "BlobNotFound"})),
+        _ => StubReply::json(
             200,
             &json!({"total_count": 1, "jobs": [
                 {"id": 3, "name": "run", "status": "completed", "conclusion": "failure", "steps": []},
@@ -387,11 +400,11 @@ async fn a_log_that_may_yet_appear_is_waited_for() {
     .await;
     let github = with_token(&server);
     let early = github.log_excerpt(&repo(), 1, Duration::ZERO).await;
-    assert_eq!(early, Ok(RunLog::Unfinished));
+    assert_eq!(early, Ok(WorkflowRunLog::NotReady));
     let late = github
         .log_excerpt(&repo(), 1, Duration::from_secs(30))
         .await;
-    let RunLog::Excerpt(told) = late.unwrap() else {
+    let WorkflowRunLog::Excerpt(told) = late.unwrap() else {
         panic!("a headline stands for it");
     };
     assert!(
@@ -421,7 +434,7 @@ async fn a_graphql_error_is_lasting_only_when_the_host_says_what_is_wrong() {
         (json!({"type": "FORBIDDEN", "message": "x"}), 403),
     ] {
         let answer = json!({"data": null, "errors": [error]});
-        let server = TestServer::start(move |_, _| Reply::json(200, &answer)).await;
+        let server = TestServer::start(move |_, _| StubReply::json(200, &answer)).await;
         let refused = with_token(&server).set_draft(&repo(), "PR_1").await;
         assert_eq!(refused.unwrap_err().status(), Some(status), "{error}");
     }
@@ -432,9 +445,9 @@ async fn a_flag_that_is_set_already_is_set() {
     let server = TestServer::start(|asked, _| {
         if asked.body.contains("mutation") {
             let error = json!({"type": "UNPROCESSABLE", "message": "already a draft"});
-            Reply::json(200, &json!({"data": null, "errors": [error]}))
+            StubReply::json(200, &json!({"data": null, "errors": [error]}))
         } else {
-            Reply::json(200, &json!({"data": {"node": {"isDraft": true}}}))
+            StubReply::json(200, &json!({"data": {"node": {"isDraft": true}}}))
         }
     })
     .await;
@@ -442,7 +455,7 @@ async fn a_flag_that_is_set_already_is_set() {
     assert_eq!(github.set_draft(&repo(), "PR_1").await, Ok(()));
     let error = github.set_ready(&repo(), "PR_1").await.unwrap_err();
     assert!(error.is_permanent(), "{error}");
-    assert_eq!(server.asked()[0].path, "/graphql");
+    assert_eq!(server.requests()[0].path, "/graphql");
 }
 
 #[tokio::test]
@@ -453,11 +466,11 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
                 json!({"id": id, "body": body, "html_url": "u", "user": {"login": "x", "type": kind}})
             };
             match asked.method.as_str() {
-                "GET" => Reply::json(
+                "GET" => StubReply::json(
                     200,
                     &json!([comment(1, "User", "<!-- m --> fake"), comment(2, "Bot", "<!-- m --> old")]),
                 ),
-                _ => Reply::json(200, &comment(2, "Bot", "<!-- m --> new")),
+                _ => StubReply::json(200, &comment(2, "Bot", "<!-- m --> new")),
             }
         })
     })
@@ -468,7 +481,7 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
         .await
         .unwrap();
     assert_eq!(comment.id, 2);
-    let asked = server.asked();
+    let asked = server.requests();
     let last = asked.last().unwrap();
     assert_eq!(
         (last.method.as_str(), last.path.as_str()),
@@ -479,29 +492,29 @@ async fn a_persons_copy_of_the_marker_is_not_our_comment() {
         .upsert_comment(&repo(), 5, "<!-- m -->", "<!-- m --> old")
         .await
         .unwrap();
-    assert_eq!(server.asked().len(), before + 1, "nothing to write");
+    assert_eq!(server.requests().len(), before + 1, "nothing to write");
 }
 
 #[tokio::test]
 async fn files_are_written_in_one_commit() {
     let server = TestServer::start(
         |asked, _| match (asked.method.as_str(), asked.path.as_str()) {
-            ("GET", "/repos/o/r/git/commits/base") => Reply::json(
+            ("GET", "/repos/o/r/git/commits/base") => StubReply::json(
                 200,
                 &json!({"sha": "base", "message": "m", "tree": {"sha": "tree"}}),
             ),
-            ("GET", "/repos/o/r/git/ref/heads/a/b") => Reply::json(404, &json!({})),
-            ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => Reply::json(
+            ("GET", "/repos/o/r/git/ref/heads/a/b") => StubReply::json(404, &json!({})),
+            ("GET", "/repos/o/r/contents/x/y.yml?ref=main") => StubReply::json(
                 200,
                 &json!({"type": "file", "encoding": "base64", "content": "aGVs\nbG8=\n"}),
             ),
             ("GET", "/repos/o/r/contents/dir?ref=main") => {
-                Reply::json(200, &json!([{"name": "y"}]))
+                StubReply::json(200, &json!([{"name": "y"}]))
             }
-            ("GET", _) => Reply::json(404, &json!({})),
-            (_, "/repos/o/r/git/trees") => Reply::json(201, &json!({"sha": "tree2"})),
-            (_, "/repos/o/r/git/commits") => Reply::json(201, &json!({"sha": "commit2"})),
-            _ => Reply::json(201, &json!({"ref": "r", "object": {"sha": "commit2"}})),
+            ("GET", _) => StubReply::json(404, &json!({})),
+            (_, "/repos/o/r/git/trees") => StubReply::json(201, &json!({"sha": "tree2"})),
+            (_, "/repos/o/r/git/commits") => StubReply::json(201, &json!({"sha": "commit2"})),
+            _ => StubReply::json(201, &json!({"ref": "r", "object": {"sha": "commit2"}})),
         },
     )
     .await;
@@ -533,7 +546,7 @@ async fn files_are_written_in_one_commit() {
     assert_eq!(elsewhere, Ok(None), "the branch is not where it was seen");
     let sha = github.commit_files(&repo(), "a/b", None, &new).await;
     assert_eq!(sha, Ok(Some("commit2".to_owned())));
-    let asked = server.asked();
+    let asked = server.requests();
     let moved = asked
         .iter()
         .filter(|one| one.path.starts_with("/repos/o/r/git/refs"));
@@ -555,19 +568,19 @@ async fn files_are_written_in_one_commit() {
 #[tokio::test]
 async fn a_role_counts_before_the_permission_it_maps_to() {
     let server = TestServer::start(|asked, _| match asked.path.rsplit('/').nth(1) {
-        Some("maintainer") => Reply::json(
+        Some("maintainer") => StubReply::json(
             200,
             &json!({"permission": "write", "role_name": "maintain"}),
         ),
-        Some("custom") => Reply::json(200, &json!({"permission": "write", "role_name": "qa"})),
-        _ => Reply::json(404, &json!({})),
+        Some("custom") => StubReply::json(200, &json!({"permission": "write", "role_name": "qa"})),
+        _ => StubReply::json(404, &json!({})),
     })
     .await;
     let github = with_token(&server);
     for (login, permission) in [
-        ("maintainer", Permission::Maintain),
-        ("custom", Permission::Write),
-        ("stranger", Permission::None),
+        ("maintainer", RepoPermission::Maintain),
+        ("custom", RepoPermission::Write),
+        ("stranger", RepoPermission::None),
     ] {
         assert_eq!(github.permission(&repo(), login).await, Ok(permission));
     }
@@ -578,9 +591,9 @@ async fn the_probe_names_us_and_the_repository_its_branch() {
     let server = TestServer::start(|asked, _| {
         installed(asked, "2099-01-01T00:00:00Z", |asked| {
             match asked.path.as_str() {
-                "/user" => Reply::json(200, &json!({"login": "robin"})),
-                "/app" => Reply::json(200, &json!({"slug": "agent", "installations_count": 2})),
-                _ => Reply::json(200, &json!({"default_branch": "trunk"})),
+                "/user" => StubReply::json(200, &json!({"login": "robin"})),
+                "/app" => StubReply::json(200, &json!({"slug": "agent", "installations_count": 2})),
+                _ => StubReply::json(200, &json!({"default_branch": "trunk"})),
             }
         })
     })
@@ -602,7 +615,7 @@ async fn names_of_secrets_are_read_where_the_app_may_see_them() {
                 let named = |name: &str| json!({"total_count": 1, "secrets": [{"name": name}]});
                 match asked.path.as_str() {
                     "/repos/o/r/actions/secrets?per_page=100" => {
-                        Reply::json(status, &named("OURS"))
+                        StubReply::json(status, &named("OURS"))
                     }
                     other => panic!("{other}"),
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::Jira;
-use crate::http::{ErrorKind, VendorError};
+use crate::http::{VendorError, VendorErrorKind};
 
 /// The select field that holds an issue's stage, unless the mapping names another.
 pub(super) const STATUS_FIELD: &str = "Agent-Implement Status";
@@ -14,14 +14,14 @@ pub(super) const STATUS_FIELD: &str = "Agent-Implement Status";
 pub(super) const REPO_FIELD: &str = "Agent-Implement Repo";
 
 /// The status of the error that says that there is no such field.
-pub(super) const NO_FIELD: u16 = 422;
+pub(super) const FIELD_NOT_FOUND_STATUS: u16 = 422;
 
 /// How long do we trust the names we read? A renamed field keeps its id, so it works on till then.
 const NAMES_KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// A field of Jira.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Field {
+pub struct JiraField {
     pub id: String,
     pub name: String,
     #[serde(default)]
@@ -51,20 +51,20 @@ impl FieldId {
     }
 
     /// As queries name it.
-    pub(super) fn clause(self) -> String {
+    pub(super) fn jql_name(self) -> String {
         format!("cf[{}]", self.0)
     }
 }
 
 /// The fields as they were at some time.
-pub(super) struct KnownFields {
+pub(super) struct CachedFields {
     read_at: Instant,
-    fields: Vec<Field>,
+    fields: Vec<JiraField>,
 }
 
 impl Jira {
     /// The custom field of this id or exact name.
-    pub(super) async fn field(
+    pub(super) async fn find_field(
         &self,
         action: &'static str,
         wanted: &str,
@@ -73,7 +73,7 @@ impl Jira {
             return Ok(id);
         }
         let kept = self
-            .known()
+            .cache()
             .fields
             .as_ref()
             .filter(|known| known.read_at.elapsed() < NAMES_KEPT)
@@ -83,36 +83,36 @@ impl Jira {
         }
         let fields = self.read_fields(action).await?;
         let found = by_name(&fields, wanted);
-        self.known().fields = Some(KnownFields {
+        self.cache().fields = Some(CachedFields {
             read_at: Instant::now(),
             fields,
         });
         found.map_err(|message| {
-            let kind = ErrorKind::Status {
-                status: NO_FIELD,
+            let kind = VendorErrorKind::Status {
+                status: FIELD_NOT_FOUND_STATUS,
                 message,
                 retry_after: None,
             };
-            VendorError::new(self.wire.vendor(), action, kind)
+            VendorError::new(self.client.vendor(), action, kind)
         })
     }
 
     pub(super) async fn read_fields(
         &self,
         action: &'static str,
-    ) -> Result<Vec<Field>, VendorError> {
-        self.wire.send(&self.get(action, "/field")).await?.json()
+    ) -> Result<Vec<JiraField>, VendorError> {
+        self.client.send(&self.get(action, "/field")).await?.json()
     }
 }
 
-fn by_name(fields: &[Field], wanted: &str) -> Result<FieldId, String> {
+fn by_name(fields: &[JiraField], wanted: &str) -> Result<FieldId, String> {
     let mut found = fields
         .iter()
         .filter(|field| field.custom && field.name == wanted)
         .filter_map(|field| FieldId::parse(&field.id));
     match (found.next(), found.next()) {
         (Some(id), None) => Ok(id),
-        (None, _) => Err(missing(wanted)),
+        (None, _) => Err(missing_field_message(wanted)),
         (Some(_), Some(_)) => Err(format!(
             "Several custom fields are called '{wanted}'. Give the id of one in the mapping."
         )),
@@ -120,7 +120,7 @@ fn by_name(fields: &[Field], wanted: &str) -> Result<FieldId, String> {
 }
 
 /// What an operator is told about a field that cannot be found.
-pub(super) fn missing(name: &str) -> String {
+pub(super) fn missing_field_message(name: &str) -> String {
     format!("No single custom field is called '{name}'. Create one, or give an id in the mapping.")
 }
 
@@ -133,7 +133,7 @@ mod tests {
         for text in ["customfield_10050", "cf[10050]", "10050", " 10050 "] {
             let id = FieldId::parse(text).unwrap();
             assert_eq!(
-                (id.id().as_str(), id.clause().as_str()),
+                (id.id().as_str(), id.jql_name().as_str()),
                 ("customfield_10050", "cf[10050]")
             );
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_name_must_be_exact_and_unique() {
-        let field = |id: &str, name: &str, custom| Field {
+        let field = |id: &str, name: &str, custom| JiraField {
             id: id.into(),
             name: name.into(),
             custom,

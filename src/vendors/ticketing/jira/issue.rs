@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueRef, OpenBlocker, Progress, Related, System};
+use domain::issue::{IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System};
 use domain::time::Timestamp;
 
 use super::adf;
@@ -14,7 +14,7 @@ use super::fields::FieldId;
 use crate::ticketing::without_secrets;
 
 /// What to ask for, that [`Fields`] can be read.
-pub(super) fn fields_read(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
+pub(super) fn requested_fields(custom: impl IntoIterator<Item = FieldId>) -> Vec<String> {
     let plain = [
         "summary",
         "description",
@@ -55,7 +55,7 @@ pub(super) struct Fields {
     pub created: Timestamp,
     #[serde(default)]
     issuelinks: Vec<Link>,
-    pub parent: Option<Other>,
+    pub parent: Option<RelatedIssue>,
     #[serde(flatten)]
     pub custom: HashMap<String, Value>,
 }
@@ -82,8 +82,8 @@ pub(super) struct Named {
 struct Link {
     #[serde(rename = "type")]
     kind: LinkType,
-    inward_issue: Option<Other>,
-    outward_issue: Option<Other>,
+    inward_issue: Option<RelatedIssue>,
+    outward_issue: Option<RelatedIssue>,
 }
 
 #[derive(Deserialize)]
@@ -95,13 +95,13 @@ struct LinkType {
 
 /// An issue beside the one we read.
 #[derive(Deserialize)]
-pub(super) struct Other {
+pub(super) struct RelatedIssue {
     pub key: String,
-    pub fields: OtherFields,
+    pub fields: RelatedIssueFields,
 }
 
 #[derive(Deserialize)]
-pub(super) struct OtherFields {
+pub(super) struct RelatedIssueFields {
     #[serde(default, deserialize_with = "without_secrets")]
     pub summary: String,
     pub status: Option<Status>,
@@ -116,15 +116,15 @@ impl Status {
 
 impl Status {
     /// A closed issue does not say whether it was done or given up.
-    pub(super) fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> StatusCategory {
         match self
             .status_category
             .as_ref()
             .map(|category| category.key.as_str())
         {
-            Some("indeterminate") => Progress::Started,
-            Some("done") => Progress::Completed,
-            _ => Progress::Unstarted,
+            Some("indeterminate") => StatusCategory::Started,
+            Some("done") => StatusCategory::Completed,
+            _ => StatusCategory::Unstarted,
         }
     }
 }
@@ -136,9 +136,9 @@ impl Link {
     }
 }
 
-impl Other {
+impl RelatedIssue {
     fn line(&self) -> String {
-        line(&self.key, &self.fields)
+        summary_line(&self.key, &self.fields)
     }
 
     fn is_open(&self) -> bool {
@@ -147,7 +147,7 @@ impl Other {
 }
 
 /// An issue in a line of text.
-pub(super) fn line(key: &str, fields: &OtherFields) -> String {
+pub(super) fn summary_line(key: &str, fields: &RelatedIssueFields) -> String {
     let title = &fields.summary;
     let state = fields
         .status
@@ -158,9 +158,9 @@ pub(super) fn line(key: &str, fields: &OtherFields) -> String {
 
 impl Issue {
     /// `status` is the field by which the issue was found.
-    pub(super) fn reference(&self, site: &str, status: FieldId) -> IssueRef {
+    pub(super) fn issue_ref(&self, site: &str, status: FieldId) -> IssueRef {
         IssueRef {
-            system: System::B,
+            system: System::Jira,
             id: IssueId::new(&self.id),
             key: IssueKey::new(&self.key),
             title: self.fields.summary.clone(),
@@ -172,13 +172,13 @@ impl Issue {
 
 impl Fields {
     /// The description, in Markdown.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn description_markdown(&self) -> String {
         let description = self.description.as_ref();
-        description.map(adf::markdown).unwrap_or_default()
+        description.map(adf::to_markdown).unwrap_or_default()
     }
 
     /// What a field says: a select field one value, another kind perhaps several.
-    pub(super) fn values_of(&self, field: FieldId) -> Vec<String> {
+    pub(super) fn field_values(&self, field: FieldId) -> Vec<String> {
         let mut values = Vec::new();
         if let Some(value) = self.custom.get(&field.id()) {
             gather(value, &mut values);
@@ -198,7 +198,7 @@ impl Fields {
             .collect()
     }
 
-    pub(super) fn related(&self) -> Related {
+    pub(super) fn related(&self) -> RelatedIssues {
         let dependencies = self.issuelinks.iter().filter_map(|link| {
             let (word, other) = match (&link.inward_issue, &link.outward_issue) {
                 (Some(other), _) => (&link.kind.inward, other),
@@ -211,8 +211,8 @@ impl Fields {
                 other.line()
             ))
         });
-        Related {
-            parent: self.parent.as_ref().map(Other::line),
+        RelatedIssues {
+            parent: self.parent.as_ref().map(RelatedIssue::line),
             siblings: Vec::new(),
             dependencies: dependencies.collect(),
         }

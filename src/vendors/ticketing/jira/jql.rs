@@ -5,7 +5,7 @@ use super::fields::FieldId;
 use domain::stage::Stage;
 
 /// Stages in which an issue waits for a run or has one. The others need no look.
-pub(super) const FLAGGED: [Stage; 4] = [
+pub(super) const FLAGGED_STAGES: [Stage; 4] = [
     Stage::Triggered,
     Stage::Planning,
     Stage::PlanComplete,
@@ -13,26 +13,29 @@ pub(super) const FLAGGED: [Stage; 4] = [
 ];
 
 /// Open issues of a clause whose status field flags them.
-pub(super) fn flagged(clause: &str, status: FieldId) -> String {
-    let values: Vec<String> = FLAGGED.iter().map(|stage| quoted(stage.status())).collect();
+pub(super) fn flagged_issues(clause: &str, status: FieldId) -> String {
+    let values: Vec<String> = FLAGGED_STAGES
+        .iter()
+        .map(|stage| quoted(stage.jira_status()))
+        .collect();
     let values = values.join(", ");
-    open(clause, &format!("{} in ({values})", status.clause()))
+    open(clause, &format!("{} in ({values})", status.jql_name()))
 }
 
 /// Open issues of a clause whose status field says anything. Jira refuses a query that names an
 /// option which the field does not have; a team that never plans may have left some out.
-pub(super) fn marked(clause: &str, status: FieldId) -> String {
-    open(clause, &format!("{} is not EMPTY", status.clause()))
+pub(super) fn issues_with_any_status(clause: &str, status: FieldId) -> String {
+    open(clause, &format!("{} is not EMPTY", status.jql_name()))
 }
 
 /// The issue of this id, if it meets a clause.
-pub(super) fn one(clause: &str, id: u64) -> String {
+pub(super) fn issue_by_id(clause: &str, id: u64) -> String {
     format!("id = {id} AND ({clause})")
 }
 
 /// Issues that have a value in a field.
-pub(super) fn filled(field: FieldId) -> String {
-    format!("{} is not EMPTY", field.clause())
+pub(super) fn issues_with_value(field: FieldId) -> String {
+    format!("{} is not EMPTY", field.jql_name())
 }
 
 fn open(clause: &str, condition: &str) -> String {
@@ -51,16 +54,16 @@ mod tests {
     fn clauses_stand_in_parentheses() {
         let status = FieldId::parse("customfield_10050").unwrap();
         assert_eq!(
-            flagged("project = A OR project = B", status),
+            flagged_issues("project = A OR project = B", status),
             "(project = A OR project = B) AND cf[10050] in (\"Ready\", \"Planning\", \
              \"Plan Approved\", \"Implementing\") AND statusCategory != Done ORDER BY created ASC"
         );
         assert_eq!(
-            marked("project = A", status),
+            issues_with_any_status("project = A", status),
             "(project = A) AND cf[10050] is not EMPTY AND statusCategory != Done ORDER BY created ASC"
         );
         assert_eq!(
-            one("project = A OR project = B", 10001),
+            issue_by_id("project = A OR project = B", 10001),
             "id = 10001 AND (project = A OR project = B)"
         );
         assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);

@@ -5,13 +5,13 @@
 //! lags behind: issues we have just written are named in the search, so that it reads them afresh.
 
 mod adf;
-mod closed;
-mod comment;
+mod closed_issues;
+mod comments;
+mod field_options;
 mod fields;
-mod find;
+mod find_issue;
 mod issue;
 mod jql;
-mod options;
 mod siblings;
 mod snapshot;
 
@@ -23,18 +23,18 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::http::{Client, Method, Quota, Request, VendorError, url_encoded};
+use crate::http::{Client, Method, Quota, Request, VendorError, percent_encode};
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueRef, NamedIssue, Snapshot};
-use domain::mapping::{Mapping, Ticketing};
+use domain::issue::{IssueLookup, IssueRef, PollResult};
+use domain::mapping::{Mapping, TicketingConfig};
 use domain::secret::Secret;
 use domain::stage::Stage;
 use domain::time::Timestamp;
 
-pub use fields::Field;
-use fields::KnownFields;
+pub use field_options::FieldOption;
+use fields::CachedFields;
+pub use fields::JiraField;
 use fields::STATUS_FIELD;
-pub use options::FieldOption;
 
 /// How much of an answer do we read? A page of issues carries their descriptions.
 const MAX_BODY: usize = 64 << 20;
@@ -57,18 +57,18 @@ pub enum JiraCredentials {
 /// An account at Jira Cloud.
 #[derive(Clone)]
 pub struct Jira {
-    wire: Client,
+    client: Client,
     /// Up to and with `/rest/api/3`.
     api: String,
     authorization: Secret,
-    known: Arc<Mutex<Known>>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 /// What we have learned; all of it can be asked for again.
 #[derive(Default)]
-struct Known {
+struct Cache {
     site_url: Option<String>,
-    fields: Option<KnownFields>,
+    fields: Option<CachedFields>,
     /// Issues we wrote, oldest first.
     written: VecDeque<(u64, Instant)>,
 }
@@ -77,7 +77,7 @@ impl Jira {
     /// `api_url` is the address without `/rest/api/3`; `site_url` where people read tickets, if it
     /// is known.
     pub fn new(
-        wire: Client,
+        client: Client,
         api_url: &str,
         site_url: Option<&str>,
         credentials: &JiraCredentials,
@@ -89,15 +89,15 @@ impl Jira {
             }
             JiraCredentials::Bearer(token) => format!("Bearer {}", token.expose()),
         };
-        let known = Known {
+        let known = Cache {
             site_url: site_url.map(|url| url.trim_end_matches('/').to_owned()),
-            ..Known::default()
+            ..Cache::default()
         };
         Self {
-            wire,
+            client,
             api: format!("{}/rest/api/3", api_url.trim_end_matches('/')),
             authorization: Secret::new(authorization),
-            known: Arc::new(Mutex::new(known)),
+            cache: Arc::new(Mutex::new(known)),
         }
     }
 
@@ -107,7 +107,7 @@ impl Jira {
     /// # Errors
     /// When no mapping's issues could be read. Mappings that fail beside others that do not are
     /// named in the snapshot.
-    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+    pub async fn snapshot(&self, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         snapshot::read(self, mappings).await
     }
 
@@ -115,41 +115,41 @@ impl Jira {
     ///
     /// # Errors
     /// When it meets none, and of one of them it could not be told.
-    pub async fn find(
+    pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
         key: &IssueKey,
-    ) -> Result<Vec<NamedIssue>, VendorError> {
-        find::read(self, mappings, key).await
+    ) -> Result<Vec<IssueLookup>, VendorError> {
+        find_issue::read(self, mappings, key).await
     }
 
     /// Sets the issue's status field.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
-    pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+    pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
         const ACTION: &str = "setting the issue's status field";
         let field = issue.marker_field.as_deref().unwrap_or(STATUS_FIELD);
-        let field = self.field(ACTION, field).await?;
-        let body = json!({"fields": {field.id(): {"value": stage.status()}}});
+        let field = self.find_field(ACTION, field).await?;
+        let body = json!({"fields": {field.id(): {"value": stage.jira_status()}}});
         // Before the request: a search that overtakes it must not trust the index either.
         self.remember_written(&issue.id);
-        let path = format!("/issue/{}", url_encoded(issue.id.as_str()));
+        let path = format!("/issue/{}", percent_encode(issue.id.as_str()));
         let request = self.request(ACTION, Method::PUT, &path).json(&body).safe();
-        self.wire.send(&request).await.map(drop)
+        self.client.send(&request).await.map(drop)
     }
 
     /// Writes a comment, in Markdown. Look with [`Jira::has_comment`] before repeating it.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
-    pub async fn comment(
+    pub async fn create_comment(
         &self,
         issue: &IssueRef,
         effect_id: &str,
         body: &str,
     ) -> Result<(), VendorError> {
-        comment::write(self, issue, effect_id, body).await
+        comments::create(self, issue, effect_id, body).await
     }
 
     /// Returns whether the issue has the comment of this effect, written at `since` or later.
@@ -163,7 +163,7 @@ impl Jira {
         body: &str,
         since: Timestamp,
     ) -> Result<bool, VendorError> {
-        comment::is_there(self, issue, effect_id, body, since).await
+        comments::exists(self, issue, effect_id, body, since).await
     }
 
     /// Deletes the comment that we wrote for an effect.
@@ -175,7 +175,7 @@ impl Jira {
         issue: &IssueRef,
         effect_id: &str,
     ) -> Result<(), VendorError> {
-        comment::delete(self, issue, effect_id).await
+        comments::delete(self, issue, effect_id).await
     }
 
     /// Replaces the text of the comment that we wrote for an effect.
@@ -188,7 +188,7 @@ impl Jira {
         effect_id: &str,
         body: &str,
     ) -> Result<(), VendorError> {
-        comment::edit(self, issue, effect_id, body).await
+        comments::edit(self, issue, effect_id, body).await
     }
 
     /// The comments that we wrote for these effects, as they stand now and in the order asked for.
@@ -200,7 +200,7 @@ impl Jira {
         issue: &IssueRef,
         effect_ids: &[String],
     ) -> Result<Vec<String>, VendorError> {
-        comment::ours(self, issue, effect_ids).await
+        comments::read_own(self, issue, effect_ids).await
     }
 
     /// The other children of each issue's parent, a line of text each.
@@ -218,8 +218,11 @@ impl Jira {
     ///
     /// # Errors
     /// When their states cannot be read.
-    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
-        closed::among(self, issues).await
+    pub async fn closed_issues(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashSet<IssueId>, VendorError> {
+        closed_issues::find(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.
@@ -236,15 +239,18 @@ impl Jira {
         const MAX_GLOBAL_ID: usize = 255;
         let name: String = url.chars().take(MAX_GLOBAL_ID).collect();
         let body = json!({"globalId": name, "object": {"url": url, "title": title}});
-        let path = format!("/issue/{}/remotelink", url_encoded(issue.id.as_str()));
+        let path = format!("/issue/{}/remotelink", percent_encode(issue.id.as_str()));
         let request = self.request("linking the pull request", Method::POST, &path);
         // The name makes a second link an update of the first.
-        self.wire.send(&request.json(&body).safe()).await.map(drop)
+        self.client
+            .send(&request.json(&body).safe())
+            .await
+            .map(drop)
     }
 
     /// What is left of the account's allowance.
     pub fn quota(&self) -> Quota {
-        self.wire.quota()
+        self.client.quota()
     }
 
     /// Asks who we are.
@@ -253,21 +259,29 @@ impl Jira {
     /// 401 when the credential is refused.
     pub async fn probe(&self) -> Result<String, VendorError> {
         let request = self.get("asking Jira who we are", "/myself");
-        let who: Who = self.wire.send(&request).await?.json()?;
-        Ok(format!("{} at {}", who.display_name, self.site().await?))
+        let who: Who = self.client.send(&request).await?.json()?;
+        Ok(format!(
+            "{} at {}",
+            who.display_name,
+            self.site_url().await?
+        ))
     }
 
     /// What Jira's parser says against a query clause; nothing when it is good.
     ///
     /// # Errors
     /// When Jira could not be asked.
-    pub async fn parse_query(&self, clause: &str) -> Result<Vec<String>, VendorError> {
+    pub async fn validate_jql(&self, clause: &str) -> Result<Vec<String>, VendorError> {
         // Alone, because `a) OR (b` would be good in parentheses; in parentheses, because that is
         // how we use it, and a clause that brings its own order cannot stand there.
         let body = json!({"queries": [clause, format!("({clause})")]});
         let path = "/jql/parse?validation=strict";
         let request = self.request("checking the query", Method::POST, path);
-        let parsed: Parsed = self.wire.send(&request.json(&body).safe()).await?.json()?;
+        let parsed: Parsed = self
+            .client
+            .send(&request.json(&body).safe())
+            .await?
+            .json()?;
         let mut queries = parsed.queries.into_iter().map(|query| query.errors);
         let (alone, wrapped) = (queries.next().unwrap_or_default(), queries.next());
         if alone.is_empty() && wrapped.is_some_and(|errors| !errors.is_empty()) {
@@ -282,16 +296,16 @@ impl Jira {
     ///
     /// # Errors
     /// When Jira could not be asked.
-    pub async fn check(&self, mapping: &Mapping) -> Result<Vec<String>, VendorError> {
-        let Ticketing::B { jql, .. } = &mapping.ticketing else {
+    pub async fn validate_mapping(&self, mapping: &Mapping) -> Result<Vec<String>, VendorError> {
+        let TicketingConfig::Jira { jql, .. } = &mapping.ticketing else {
             return Ok(Vec::new());
         };
-        let mut problems = self.parse_query(jql).await?;
-        for name in snapshot::field_names(&mapping.ticketing) {
-            match self.field("looking for the field", name).await {
+        let mut problems = self.validate_jql(jql).await?;
+        for name in snapshot::mapping_field_names(&mapping.ticketing) {
+            match self.find_field("looking for the field", name).await {
                 Ok(_) => {}
-                Err(error) if error.status() == Some(fields::NO_FIELD) => {
-                    problems.push(fields::missing(name));
+                Err(error) if error.status() == Some(fields::FIELD_NOT_FOUND_STATUS) => {
+                    problems.push(fields::missing_field_message(name));
                 }
                 Err(error) => return Err(error),
             }
@@ -303,9 +317,12 @@ impl Jira {
     ///
     /// # Errors
     /// When Jira could not be asked.
-    pub async fn fields_of(&self, mapping: &Mapping) -> Result<[BTreeSet<String>; 2], VendorError> {
+    pub async fn mapping_field_options(
+        &self,
+        mapping: &Mapping,
+    ) -> Result<[BTreeSet<String>; 2], VendorError> {
         let mut offered = [BTreeSet::new(), BTreeSet::new()];
-        let names = snapshot::field_names(&mapping.ticketing);
+        let names = snapshot::mapping_field_names(&mapping.ticketing);
         for (name, values) in names.into_iter().zip(&mut offered) {
             let options = self.field_options(name).await?;
             values.extend(options.into_iter().map(|option| option.value));
@@ -317,7 +334,7 @@ impl Jira {
     ///
     /// # Errors
     /// When Jira could not be asked.
-    pub async fn fields(&self, name: Option<&str>) -> Result<Vec<Field>, VendorError> {
+    pub async fn custom_fields(&self, name: Option<&str>) -> Result<Vec<JiraField>, VendorError> {
         let mut all = self.read_fields("reading the custom fields").await?;
         all.retain(|field| field.custom);
         if let Some(name) = name.map(str::to_lowercase) {
@@ -331,30 +348,30 @@ impl Jira {
     /// # Errors
     /// When Jira could not be asked.
     pub async fn field_options(&self, field: &str) -> Result<Vec<FieldOption>, VendorError> {
-        options::read(self, field).await
+        field_options::read(self, field).await
     }
 
     /// Where people read tickets.
-    async fn site(&self) -> Result<String, VendorError> {
-        if let Some(known) = self.known().site_url.clone() {
+    async fn site_url(&self) -> Result<String, VendorError> {
+        if let Some(known) = self.cache().site_url.clone() {
             return Ok(known);
         }
         let request = self.get("asking Jira for its address", "/serverInfo");
-        let server: Server = self.wire.send(&request).await?.json()?;
+        let server: Server = self.client.send(&request).await?.json()?;
         let url = server.base_url.trim_end_matches('/').to_owned();
-        self.known().site_url = Some(url.clone());
+        self.cache().site_url = Some(url.clone());
         Ok(url)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember_written(&self, issue: &IssueId) {
         let Ok(id) = issue.as_str().parse() else {
             return;
         };
-        let mut known = self.known();
+        let mut known = self.cache();
         known.written.retain(|(other, _)| *other != id);
         known.written.push_back((id, Instant::now()));
         while known.written.len() > MAX_RECONCILED {
@@ -364,7 +381,7 @@ impl Jira {
 
     /// Issues whose state in the index may be older than what we wrote.
     fn recently_written(&self) -> Vec<u64> {
-        let mut known = self.known();
+        let mut known = self.cache();
         known.written.retain(|(_, at)| at.elapsed() < INDEX_LAG);
         known.written.iter().map(|(id, _)| *id).collect()
     }
@@ -406,12 +423,12 @@ struct ParsedQuery {
 
 /// For the fuzzer: a document as people wrote it.
 pub fn adf_to_markdown(document: &serde_json::Value) -> String {
-    adf::markdown(document)
+    adf::to_markdown(document)
 }
 
 /// For the fuzzer: a text as a document.
 pub fn markdown_to_adf(text: &str) -> serde_json::Value {
-    adf::document(text)
+    adf::from_markdown(text)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Jira;
-use super::issue::{OtherFields, line};
+use super::issue::{RelatedIssueFields, summary_line};
 use crate::http::{Method, VendorError};
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
@@ -78,7 +78,7 @@ async fn search(
     let request = jira
         .request(ACTION, Method::POST, "/search/jql")
         .json(&body);
-    let found: Found = jira.wire.send(&request.safe()).await?.json()?;
+    let found: Found = jira.client.send(&request.safe()).await?.json()?;
     Ok(found.issues)
 }
 
@@ -99,7 +99,7 @@ struct Child {
 struct ChildFields {
     parent: Option<Parent>,
     #[serde(flatten)]
-    shown: OtherFields,
+    shown: RelatedIssueFields,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +109,6 @@ struct Parent {
 
 impl Child {
     fn line(&self) -> String {
-        line(&self.key, &self.fields.shown)
+        summary_line(&self.key, &self.fields.shown)
     }
 }

@@ -6,13 +6,13 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::http::{Method, VendorError};
-use domain::issue::{FlaggedIssue, Snapshot};
-use domain::mapping::{Mapping, Ticketing};
-use domain::packed::{Packed, pack};
+use domain::issue::{FlaggedIssue, PollResult};
+use domain::mapping::{Mapping, TicketingConfig};
 use domain::stage::Stage;
+use domain::string_arena::{ArenaStr, pack_strings};
 
 use super::fields::{FieldId, REPO_FIELD, STATUS_FIELD};
-use super::issue::{Issue, Page, fields_read, priority};
+use super::issue::{Issue, Page, priority, requested_fields};
 use super::{Jira, jql};
 
 const ACTION: &str = "reading flagged issues";
@@ -36,10 +36,10 @@ struct Scope<'a> {
 }
 
 /// The status field and the repo field of a mapping, as ids or names.
-pub(super) fn field_names(ticketing: &Ticketing) -> Vec<&str> {
+pub(super) fn mapping_field_names(ticketing: &TicketingConfig) -> Vec<&str> {
     match ticketing {
-        Ticketing::A => Vec::new(),
-        Ticketing::B {
+        TicketingConfig::Linear => Vec::new(),
+        TicketingConfig::Jira {
             status_field_override,
             repo_field_override,
             ..
@@ -50,12 +50,12 @@ pub(super) fn field_names(ticketing: &Ticketing) -> Vec<&str> {
     }
 }
 
-pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
-    let mut snapshot = Snapshot::default();
+pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
+    let mut snapshot = PollResult::default();
     let mut failure = None;
     let scopes = scopes(jira, mappings, &mut snapshot, &mut failure).await;
     if !scopes.is_empty() {
-        let site = jira.site().await?;
+        let site = jira.site_url().await?;
         let written = jira.recently_written();
         for few in scopes.chunks(SIDE_BY_SIDE) {
             let searches = few.iter().map(|scope| scope.read(jira, &site, &written));
@@ -71,7 +71,7 @@ pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<Snapshot,
         }
     }
     match failure {
-        Some(error) if snapshot.unread.len() == mappings.len() => return Err(error),
+        Some(error) if snapshot.failed_teams.len() == mappings.len() => return Err(error),
         _ => {}
     }
     // Queries may overlap, and an issue may move to a later page while we turn pages.
@@ -84,7 +84,7 @@ pub(super) async fn read(jira: &Jira, mappings: &[&Mapping]) -> Result<Snapshot,
 
 /// A query that Jira refuses, because somebody renamed a project, stops its own mappings only.
 fn note_failure<'a>(
-    snapshot: &mut Snapshot,
+    snapshot: &mut PollResult,
     failure: &mut Option<VendorError>,
     mappings: impl Iterator<Item = &'a Mapping>,
     error: VendorError,
@@ -92,19 +92,19 @@ fn note_failure<'a>(
     let keys: Vec<_> = mappings.map(|mapping| mapping.team_key.clone()).collect();
     let named: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
     tracing::warn!(mappings = named.join(", "), %error, "Issues could not be read.");
-    snapshot.unread.extend(keys);
+    snapshot.failed_teams.extend(keys);
     failure.get_or_insert(error);
 }
 
 async fn scopes<'a>(
     jira: &Jira,
     mappings: &[&'a Mapping],
-    snapshot: &mut Snapshot,
+    snapshot: &mut PollResult,
     failure: &mut Option<VendorError>,
 ) -> Vec<Scope<'a>> {
     let mut scopes: Vec<Scope<'a>> = Vec::new();
     for mapping in mappings.iter().copied() {
-        let Ticketing::B {
+        let TicketingConfig::Jira {
             jql: clause,
             repo_field_value,
             ..
@@ -112,7 +112,7 @@ async fn scopes<'a>(
         else {
             continue;
         };
-        let (status, repo) = match both_fields(jira, ACTION, mapping).await {
+        let (status, repo) = match mapping_field_ids(jira, ACTION, mapping).await {
             Ok(fields) => fields,
             Err(error) => {
                 note_failure(snapshot, failure, std::iter::once(mapping), error);
@@ -138,16 +138,16 @@ async fn scopes<'a>(
 }
 
 /// The status field and the repo field of a mapping.
-pub(super) async fn both_fields(
+pub(super) async fn mapping_field_ids(
     jira: &Jira,
     action: &'static str,
     mapping: &Mapping,
 ) -> Result<(FieldId, FieldId), VendorError> {
-    let names = field_names(&mapping.ticketing);
+    let names = mapping_field_names(&mapping.ticketing);
     let name = |at: usize| names.get(at).copied().unwrap_or_default();
     Ok((
-        jira.field(action, name(0)).await?,
-        jira.field(action, name(1)).await?,
+        jira.find_field(action, name(0)).await?,
+        jira.find_field(action, name(1)).await?,
     ))
 }
 
@@ -158,10 +158,10 @@ impl Scope<'_> {
         site: &str,
         written: &[u64],
     ) -> Result<Vec<FlaggedIssue>, VendorError> {
-        let narrow = jql::flagged(self.clause, self.status);
+        let narrow = jql::flagged_issues(self.clause, self.status);
         match self.pages(jira, &narrow, site, written).await {
             Err(error) if error.status() == Some(400) => {
-                let wide = jql::marked(self.clause, self.status);
+                let wide = jql::issues_with_any_status(self.clause, self.status);
                 self.pages(jira, &wide, site, written).await
             }
             found => found,
@@ -179,14 +179,18 @@ impl Scope<'_> {
         let mut body = json!({
             "jql": query,
             "maxResults": PAGE_SIZE,
-            "fields": fields_read([self.status, self.repo]),
+            "fields": requested_fields([self.status, self.repo]),
         });
         if !written.is_empty() {
             body["reconcileIssues"] = json!(written);
         }
         for _ in 0..MAX_PAGES {
             let request = jira.request(ACTION, Method::POST, "/search/jql");
-            let page: Page = jira.wire.send(&request.json(&body).safe()).await?.json()?;
+            let page: Page = jira
+                .client
+                .send(&request.json(&body).safe())
+                .await?
+                .json()?;
             found.extend(self.flagged(&page.issues, site));
             match page.next_page_token {
                 Some(token) if !page.is_last => body["nextPageToken"] = token.into(),
@@ -197,9 +201,14 @@ impl Scope<'_> {
     }
 
     fn flagged(&self, page: &[Issue], site: &str) -> Vec<FlaggedIssue> {
-        let look = |issue: &Issue| Some((self.translate(issue, site)?, issue.fields.text()));
+        let look = |issue: &Issue| {
+            Some((
+                self.translate(issue, site)?,
+                issue.fields.description_markdown(),
+            ))
+        };
         let (mut flagged, texts): (Vec<_>, Vec<_>) = page.iter().filter_map(look).unzip();
-        for (issue, description) in flagged.iter_mut().zip(pack(&texts)) {
+        for (issue, description) in flagged.iter_mut().zip(pack_strings(&texts)) {
             issue.description = description;
         }
         flagged
@@ -209,22 +218,24 @@ impl Scope<'_> {
     /// mappings.
     fn translate(&self, issue: &Issue, site: &str) -> Option<FlaggedIssue> {
         let fields = &issue.fields;
-        let status = fields.values_of(self.status);
-        let stage = status.iter().find_map(|value| Stage::from_status(value))?;
-        if !jql::FLAGGED.contains(&stage) || fields.status.is_done() {
+        let status = fields.field_values(self.status);
+        let stage = status
+            .iter()
+            .find_map(|value| Stage::from_jira_status(value))?;
+        if !jql::FLAGGED_STAGES.contains(&stage) || fields.status.is_done() {
             return None;
         }
-        let repos = fields.values_of(self.repo);
+        let repos = fields.field_values(self.repo);
         let is_for = |(value, _): &&(&str, &Mapping)| repos.iter().any(|repo| repo == value);
         let (_, mapping) = self.mappings.iter().find(is_for)?;
         Some(FlaggedIssue {
-            issue: issue.reference(site, self.status),
+            issue: issue.issue_ref(site, self.status),
             team: mapping.team_key.clone(),
             stage,
             priority: priority(fields.priority.as_ref()),
             created_at: fields.created,
-            description: Packed::default(),
-            progress: fields.status.progress(),
+            description: ArenaStr::default(),
+            status_category: fields.status.progress(),
             state_name: fields.status.name.clone(),
             open_blockers: fields.open_blockers(),
             related: fields.related(),

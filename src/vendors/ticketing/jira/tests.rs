@@ -2,10 +2,10 @@ use super::*;
 use crate::http::test_client;
 use domain::ids::TeamKey;
 use domain::issue::System;
-use domain::mapping::{ExecutionMode, Provider, SessionMode};
+use domain::mapping::{ExecutionMode, ModelProvider, SessionMode};
 use domain::time::Timestamp;
 use serde_json::Value;
-use test_support::{Asked, Reply, TestServer};
+use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn account(server: &TestServer) -> Jira {
     let credentials = JiraCredentials::Basic {
@@ -22,7 +22,7 @@ fn account(server: &TestServer) -> Jira {
 
 fn issue_ref(marker_field: Option<&str>) -> IssueRef {
     IssueRef {
-        system: System::B,
+        system: System::Jira,
         id: IssueId::from("10007"),
         key: "OPS-7".into(),
         title: "t".into(),
@@ -38,13 +38,13 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
         repo: "shop".into(),
         default_branch: "main".into(),
         workflow_file: "w.yml".into(),
-        ticketing: Ticketing::B {
+        ticketing: TicketingConfig::Jira {
             jql: clause.into(),
             repo_field_value: repo.into(),
             status_field_override: status.map(str::to_owned),
             repo_field_override: None,
         },
-        provider: Provider::Direct,
+        provider: ModelProvider::Direct,
         execution_mode: ExecutionMode::CiWorkflow,
         machine_cpus: 1,
         machine_memory_mb: 256,
@@ -65,8 +65,8 @@ fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>) -> Mappin
     }
 }
 
-fn fields() -> Reply {
-    Reply::json(
+fn fields() -> StubReply {
+    StubReply::json(
         200,
         &json!([
             {"id": "summary", "name": "Summary", "custom": false},
@@ -93,8 +93,8 @@ fn link(side: &str, key: &str, category: &str, kind: [&str; 3]) -> Value {
     }})
 }
 
-fn searches(server: &TestServer) -> Vec<Asked> {
-    let asked = server.asked().into_iter();
+fn searches(server: &TestServer) -> Vec<RecordedRequest> {
+    let asked = server.requests().into_iter();
     asked
         .filter(|asked| asked.path == "/rest/api/3/search/jql")
         .collect()
@@ -110,7 +110,7 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
         let blocks = ["Blocks", "is blocked by", "blocks"];
         if body["jql"].as_str().unwrap().starts_with("(project = B)") {
             let issue = wire_issue(9, "Implementing", "web", json!([]));
-            return Reply::json(200, &json!({"issues": [issue], "isLast": true}));
+            return StubReply::json(200, &json!({"issues": [issue], "isLast": true}));
         }
         match body["nextPageToken"].as_str() {
             None => {
@@ -129,12 +129,12 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
                     wire_issue(2, "Ready", "shop", links),
                     wire_issue(3, "Ready", "nobody's", json!([])),
                 ];
-                Reply::json(200, &json!({"issues": issues, "nextPageToken": "p2"}))
+                StubReply::json(200, &json!({"issues": issues, "nextPageToken": "p2"}))
             }
             Some(_) => {
                 let again = wire_issue(2, "Ready", "shop", json!([]));
                 let planned = wire_issue(4, "Plan Approved", "web", json!([]));
-                Reply::json(200, &json!({"issues": [again, planned], "isLast": true}))
+                StubReply::json(200, &json!({"issues": [again, planned], "isLast": true}))
             }
         }
     })
@@ -152,11 +152,11 @@ async fn a_poll_is_one_search_a_query_paged_to_its_end() {
         "two pages of one query, one of the other"
     );
     assert_eq!(
-        server.asked().len(),
+        server.requests().len(),
         4,
         "the names of the fields are read once"
     );
-    let sent = server.asked()[0].clone();
+    let sent = server.requests()[0].clone();
     assert_eq!(sent.header("authorization"), Some("Basic YUBiLmM6dA=="));
     let found: Vec<(&str, &str, Stage)> = snapshot
         .issues
@@ -199,13 +199,13 @@ async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
         let body = asked.json();
         let query = body["jql"].as_str().unwrap();
         if query.contains("project = GONE") || query.contains("Plan Approved") {
-            return Reply::json(400, &json!({"errorMessages": ["does not exist"]}));
+            return StubReply::json(400, &json!({"errorMessages": ["does not exist"]}));
         }
         let issues = [
             wire_issue(2, "Ready", "shop", json!([])),
             wire_issue(3, "PR Ready", "shop", json!([])),
         ];
-        Reply::json(200, &json!({"issues": issues, "isLast": true}))
+        StubReply::json(200, &json!({"issues": issues, "isLast": true}))
     })
     .await;
     let good = mapping("SHOP", "project = A", "shop", None);
@@ -214,7 +214,7 @@ async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
     let account = account(&server);
     let snapshot = account.snapshot(&[&good, &bad, &nameless]).await.unwrap();
     assert_eq!(snapshot.issues.len(), 1);
-    let unread: Vec<&str> = snapshot.unread.iter().map(TeamKey::as_str).collect();
+    let unread: Vec<&str> = snapshot.failed_teams.iter().map(TeamKey::as_str).collect();
     assert_eq!(unread, ["NAMELESS", "GONE"]);
     let error = account.snapshot(&[&bad]).await.unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error}");
@@ -224,21 +224,21 @@ async fn a_refused_query_is_widened_and_then_stops_its_own_mappings_only() {
 #[tokio::test]
 async fn the_marker_is_one_field_and_what_was_written_is_read_afresh() {
     let server = TestServer::start(|asked, _| match asked.method.as_str() {
-        "PUT" => Reply::Say(204, vec![], String::new()),
+        "PUT" => StubReply::Response(204, vec![], String::new()),
         "GET" => fields(),
-        _ => Reply::json(200, &json!({"issues": [], "isLast": true})),
+        _ => StubReply::json(200, &json!({"issues": [], "isLast": true})),
     })
     .await;
     let account = account(&server);
     account
-        .move_marker(&issue_ref(None), Stage::Implementing)
+        .set_stage(&issue_ref(None), Stage::Implementing)
         .await
         .unwrap();
     account
-        .move_marker(&issue_ref(Some("customfield_77")), Stage::PrOpened)
+        .set_stage(&issue_ref(Some("customfield_77")), Stage::PrOpened)
         .await
         .unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[1].path, "/rest/api/3/issue/10007");
     assert_eq!(
@@ -263,11 +263,12 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
     let server = TestServer::start(move |asked, _| {
         if asked.method == "POST" {
             assert_eq!(asked.json()["properties"], ours("e1"));
-            return Reply::json(201, &json!({"id": "1"}));
+            return StubReply::json(201, &json!({"id": "1"}));
         }
         assert!(asked.path.contains("expand=properties"), "{}", asked.path);
         let comment = |text: &str, created: &str, properties: Value| {
-            let mut comment = json!({"id": "1", "body": adf::document(text), "created": created});
+            let mut comment =
+                json!({"id": "1", "body": adf::from_markdown(text), "created": created});
             if !properties.is_null() {
                 comment["properties"] = properties;
             }
@@ -289,7 +290,7 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
                 comment("Hello", "2026-11-21T01:00:00.000+0000", ours("e0")),
             ]),
         };
-        Reply::json(200, &json!({"comments": comments}))
+        StubReply::json(200, &json!({"comments": comments}))
     })
     .await;
     let account = account(&server);
@@ -301,7 +302,7 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
         ("other", true, "GET POST"),
     ];
     for (id, tried, expected) in rows {
-        let before = server.asked().len();
+        let before = server.requests().len();
         let issue = IssueRef {
             id: IssueId::from(id),
             ..issue_ref(None)
@@ -310,9 +311,9 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
             .await
             .unwrap();
         if !is_there {
-            account.comment(&issue, "e1", "Hello").await.unwrap();
+            account.create_comment(&issue, "e1", "Hello").await.unwrap();
         }
-        let methods: Vec<String> = server.asked()[before..]
+        let methods: Vec<String> = server.requests()[before..]
             .iter()
             .map(|asked| asked.method.clone())
             .collect();
@@ -323,11 +324,11 @@ async fn a_comment_is_looked_for_only_after_a_lost_answer() {
 #[tokio::test]
 async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
     let server = TestServer::start(|asked, _| match asked.path.as_str() {
-        "/ex/jira/c1/rest/api/3/myself" => Reply::json(200, &json!({"displayName": "Robot"})),
+        "/ex/jira/c1/rest/api/3/myself" => StubReply::json(200, &json!({"displayName": "Robot"})),
         "/ex/jira/c1/rest/api/3/serverInfo" => {
-            Reply::json(200, &json!({"baseUrl": "https://site.test/"}))
+            StubReply::json(200, &json!({"baseUrl": "https://site.test/"}))
         }
-        _ => Reply::json(429, &json!({"errorMessages": ["slow down"]}))
+        _ => StubReply::json(429, &json!({"errorMessages": ["slow down"]}))
             .header("retry-after", 30)
             .header("x-ratelimit-limit", 100)
             .header("x-ratelimit-remaining", 0)
@@ -339,15 +340,21 @@ async fn a_bearer_is_shown_at_the_gateway_and_a_limit_is_waited_out() {
     let account = Jira::new(test_client("jira"), &api, None, &bearer);
     assert_eq!(account.probe().await.unwrap(), "Robot at https://site.test");
     assert_eq!(
-        server.asked()[0].header("authorization"),
+        server.requests()[0].header("authorization"),
         Some("Bearer tok")
     );
-    let error = account.parse_query("project = A").await.unwrap_err();
-    assert!(error.is_limited(), "{error}");
-    let asked = server.asked().len();
-    assert!(account.fields(None).await.unwrap_err().is_limited());
+    let error = account.validate_jql("project = A").await.unwrap_err();
+    assert!(error.is_rate_limited(), "{error}");
+    let asked = server.requests().len();
+    assert!(
+        account
+            .custom_fields(None)
+            .await
+            .unwrap_err()
+            .is_rate_limited()
+    );
     assert_eq!(
-        server.asked().len(),
+        server.requests().len(),
         asked,
         "nothing is sent while the gate is closed"
     );

@@ -15,9 +15,9 @@ const MARGIN: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub enum LinearCredentials {
     /// A personal API key, which stands in the header as it is.
-    Key(Secret),
+    ApiKey(Secret),
     /// An OAuth application that acts as itself.
-    Client { id: String, secret: Secret },
+    OAuthClient { id: String, secret: Secret },
 }
 
 /// Makes the Authorization header. Clones share the token.
@@ -47,10 +47,10 @@ impl Auth {
 
     /// The value of the Authorization header. Two that miss a token at once fetch one each; both
     /// are good.
-    pub(super) async fn header(&self) -> Result<Secret, VendorError> {
+    pub(super) async fn authorization_header(&self) -> Result<Secret, VendorError> {
         let (id, secret) = match &self.credentials {
-            LinearCredentials::Key(key) => return Ok(key.clone()),
-            LinearCredentials::Client { id, secret } => (id, secret),
+            LinearCredentials::ApiKey(key) => return Ok(key.clone()),
+            LinearCredentials::OAuthClient { id, secret } => (id, secret),
         };
         if let Some(header) = self.kept() {
             return Ok(header);
@@ -75,8 +75,8 @@ impl Auth {
     }
 
     /// Drops a token that was refused. Whether another can be had.
-    pub(super) fn forget(&self, refused: &Secret) -> bool {
-        if matches!(self.credentials, LinearCredentials::Key(_)) {
+    pub(super) fn invalidate(&self, refused: &Secret) -> bool {
+        if matches!(self.credentials, LinearCredentials::ApiKey(_)) {
             return false;
         }
         let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ mod tests {
     use crate::http::test_client;
     use crate::ticketing::Linear;
     use serde_json::json;
-    use test_support::{Reply, TestServer};
+    use test_support::{StubReply, TestServer};
 
     #[tokio::test]
     async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
@@ -120,11 +120,11 @@ mod tests {
                 assert!(asked.body.contains("grant_type=client_credentials"));
                 assert!(asked.body.contains("client_secret=s%26t"), "{}", asked.body);
                 let token = format!("t{before}");
-                return Reply::json(200, &json!({"access_token": token, "expires_in": 3600}));
+                return StubReply::json(200, &json!({"access_token": token, "expires_in": 3600}));
             }
             match asked.header("authorization") {
-                Some("Bearer t0") if before > 2 => Reply::json(401, &json!({"errors": []})),
-                Some("Bearer t0" | "Bearer t4") => Reply::json(
+                Some("Bearer t0") if before > 2 => StubReply::json(401, &json!({"errors": []})),
+                Some("Bearer t0" | "Bearer t4") => StubReply::json(
                     200,
                     &json!({"data": {"viewer": {"name": "us"}, "organization": {"name": "Acme"}}}),
                 ),
@@ -132,7 +132,7 @@ mod tests {
             }
         })
         .await;
-        let credentials = LinearCredentials::Client {
+        let credentials = LinearCredentials::OAuthClient {
             id: "us".into(),
             secret: Secret::new("s&t"),
         };
@@ -140,7 +140,11 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(linear.probe().await.unwrap(), "us in Acme");
         }
-        let paths: Vec<String> = server.asked().into_iter().map(|asked| asked.path).collect();
+        let paths: Vec<String> = server
+            .requests()
+            .into_iter()
+            .map(|asked| asked.path)
+            .collect();
         let (token, graph) = ("/oauth/token", "/graphql");
         assert_eq!(paths, [token, graph, graph, graph, token, graph]);
     }

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
+use domain::crypto::deterministic_uuid;
 use domain::ids::IssueId;
 use domain::issue::IssueRef;
-use domain::keys::uuid_for;
 
 use super::Linear;
-use super::snapshot::{Connection, Other};
+use super::snapshot::{Connection, RelatedIssue};
 
 /// How many siblings of an issue does a run hear of?
 const SIBLINGS: usize = 20;
@@ -33,10 +33,13 @@ pub(super) async fn comments(
     issue: &IssueRef,
     effect_ids: &[String],
 ) -> Result<Vec<String>, VendorError> {
-    let ids: Vec<String> = effect_ids.iter().map(|effect| uuid_for(effect)).collect();
+    let ids: Vec<String> = effect_ids
+        .iter()
+        .map(|effect| deterministic_uuid(effect))
+        .collect();
     let variables = json!({ "id": issue.id, "first": ids.len().max(1), "ids": ids });
     let found: Commented = linear
-        .ask(linear.read("reading our comments", COMMENTS, variables))
+        .execute(linear.query("reading our comments", COMMENTS, variables))
         .await?;
     let mut bodies: HashMap<String, String> = found
         .issue
@@ -63,8 +66,8 @@ pub(super) async fn siblings(
             variables.insert(format!("i{at}"), issue.id.as_str().into());
         }
         let query = format!("query({}) {{ {fields} }}", parameters.join(", "));
-        let request = linear.read("reading sibling issues", &query, Value::Object(variables));
-        let mut found: HashMap<String, Child> = linear.ask(request).await?;
+        let request = linear.query("reading sibling issues", &query, Value::Object(variables));
+        let mut found: HashMap<String, Child> = linear.execute(request).await?;
         for (at, issue) in batch.iter().enumerate() {
             let parent = found
                 .remove(&format!("s{at}"))
@@ -76,7 +79,7 @@ pub(super) async fn siblings(
                 .iter()
                 .filter(|other| other.id != issue.id.as_str())
                 .take(SIBLINGS)
-                .map(|other| other.issue.line());
+                .map(|other| other.issue.summary_line());
             siblings.insert(issue.id.clone(), lines.collect());
         }
     }
@@ -113,5 +116,5 @@ struct Parent {
 struct Sibling {
     id: String,
     #[serde(flatten)]
-    issue: Other,
+    issue: RelatedIssue,
 }

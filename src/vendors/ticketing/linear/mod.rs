@@ -4,11 +4,11 @@
 //! change at the same moment is not undone.
 
 mod auth;
-mod closed;
+mod closed_issues;
 mod context;
-mod find;
-mod marker;
+mod find_issue;
 mod snapshot;
+mod stage_labels;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::http::{Client, Method, Quota, Request, Response, VendorError};
+use domain::crypto::deterministic_uuid;
 use domain::ids::{IssueId, IssueKey};
-use domain::issue::{IssueRef, NamedIssue, Snapshot};
-use domain::keys::uuid_for;
+use domain::issue::{IssueLookup, IssueRef, PollResult};
 use domain::mapping::Mapping;
 use domain::stage::Stage;
 
@@ -32,18 +32,18 @@ const MAX_BODY: usize = 64 << 20;
 /// An account at Linear.
 #[derive(Clone)]
 pub struct Linear {
-    wire: Client,
+    client: Client,
     endpoint: String,
     auth: Auth,
 }
 
 impl Linear {
     /// `api_url` is the address without `/graphql`.
-    pub fn new(wire: Client, api_url: &str, credentials: LinearCredentials) -> Self {
+    pub fn new(client: Client, api_url: &str, credentials: LinearCredentials) -> Self {
         let api_url = api_url.trim_end_matches('/');
         Self {
-            auth: Auth::new(wire.clone(), api_url, credentials),
-            wire,
+            auth: Auth::new(client.clone(), api_url, credentials),
+            client,
             endpoint: format!("{api_url}/graphql"),
         }
     }
@@ -53,11 +53,11 @@ impl Linear {
     ///
     /// # Errors
     /// When any page could not be read.
-    pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<Snapshot, VendorError> {
+    pub async fn snapshot(&self, _mappings: &[&Mapping]) -> Result<PollResult, VendorError> {
         let issues = snapshot::read(self).await?;
-        Ok(Snapshot {
+        Ok(PollResult {
             issues,
-            unread: Vec::new(),
+            failed_teams: Vec::new(),
         })
     }
 
@@ -65,12 +65,12 @@ impl Linear {
     ///
     /// # Errors
     /// When it could not be read.
-    pub async fn find(
+    pub async fn find_issue(
         &self,
         mappings: &[&Mapping],
         key: &IssueKey,
-    ) -> Result<Vec<NamedIssue>, VendorError> {
-        find::read(self, mappings, key).await
+    ) -> Result<Vec<IssueLookup>, VendorError> {
+        find_issue::read(self, mappings, key).await
     }
 
     /// Makes the issue's labels show this stage, and its state that work has begun. One read and
@@ -78,15 +78,15 @@ impl Linear {
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone or archived.
-    pub async fn move_marker(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
-        marker::show(self, issue, stage).await
+    pub async fn set_stage(&self, issue: &IssueRef, stage: Stage) -> Result<(), VendorError> {
+        stage_labels::set_stage(self, issue, stage).await
     }
 
     /// Writes a comment once, however often it is asked for: its id is made from `effect_id`.
     ///
     /// # Errors
     /// `is_not_found()` when the issue is gone.
-    pub async fn comment(
+    pub async fn create_comment(
         &self,
         issue: &IssueRef,
         effect_id: &str,
@@ -94,10 +94,10 @@ impl Linear {
     ) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($input: CommentCreateInput!) { \
             commentCreate(input: $input) { success } }";
-        let id = uuid_for(effect_id);
+        let id = deterministic_uuid(effect_id);
         let input = json!({"id": id, "issueId": issue.id, "body": body});
         let written: Result<Value, _> = self
-            .ask(self.write("writing the comment", QUERY, json!({ "input": input })))
+            .execute(self.mutation("writing the comment", QUERY, json!({ "input": input })))
             .await;
         match written {
             Ok(_) => Ok(()),
@@ -120,8 +120,8 @@ impl Linear {
     /// `is_not_found()` when the comment is gone.
     pub async fn delete_comment(&self, effect_id: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!) { commentDelete(id: $id) { success } }";
-        let variables = json!({"id": uuid_for(effect_id)});
-        self.ask::<Value>(self.write("deleting the comment", QUERY, variables))
+        let variables = json!({"id": deterministic_uuid(effect_id)});
+        self.execute::<Value>(self.mutation("deleting the comment", QUERY, variables))
             .await
             .map(drop)
     }
@@ -133,8 +133,8 @@ impl Linear {
     pub async fn edit_comment(&self, effect_id: &str, body: &str) -> Result<(), VendorError> {
         const QUERY: &str = "mutation($id: String!, $input: CommentUpdateInput!) { \
             commentUpdate(id: $id, input: $input) { success } }";
-        let variables = json!({"id": uuid_for(effect_id), "input": {"body": body}});
-        self.ask::<Value>(self.write("changing the comment", QUERY, variables))
+        let variables = json!({"id": deterministic_uuid(effect_id), "input": {"body": body}});
+        self.execute::<Value>(self.mutation("changing the comment", QUERY, variables))
             .await
             .map(drop)
     }
@@ -166,8 +166,11 @@ impl Linear {
     ///
     /// # Errors
     /// When their states cannot be read.
-    pub async fn closed(&self, issues: &[IssueRef]) -> Result<HashSet<IssueId>, VendorError> {
-        closed::among(self, issues).await
+    pub async fn closed_issues(
+        &self,
+        issues: &[IssueRef],
+    ) -> Result<HashSet<IssueId>, VendorError> {
+        closed_issues::find(self, issues).await
     }
 
     /// Links a pull request to the issue. The same URL is linked once.
@@ -183,14 +186,18 @@ impl Linear {
         const QUERY: &str = "mutation($input: AttachmentCreateInput!) { \
             attachmentCreate(input: $input) { success } }";
         let input = json!({"issueId": issue.id, "title": title, "url": url});
-        self.ask::<Value>(self.write("linking the pull request", QUERY, json!({ "input": input })))
-            .await
-            .map(drop)
+        self.execute::<Value>(self.mutation(
+            "linking the pull request",
+            QUERY,
+            json!({ "input": input }),
+        ))
+        .await
+        .map(drop)
     }
 
     /// What is left of the account's allowance.
     pub fn quota(&self) -> Quota {
-        self.wire.quota()
+        self.client.quota()
     }
 
     /// Asks who we are.
@@ -200,7 +207,7 @@ impl Linear {
     pub async fn probe(&self) -> Result<String, VendorError> {
         const QUERY: &str = "query { viewer { name } organization { name } }";
         let who: Who = self
-            .ask(self.read("asking Linear who we are", QUERY, json!({})))
+            .execute(self.query("asking Linear who we are", QUERY, json!({})))
             .await?;
         Ok(format!("{} in {}", who.viewer.name, who.organization.name))
     }
@@ -213,7 +220,7 @@ impl Linear {
         const QUERY: &str = "query($key: String!) { \
             teams(first: 1, filter: { key: { eq: $key } }) { nodes { id } } }";
         let found: Teams = self
-            .ask(self.read("looking for the team", QUERY, json!({ "key": key })))
+            .execute(self.query("looking for the team", QUERY, json!({ "key": key })))
             .await?;
         Ok(!found.teams.nodes.is_empty())
     }
@@ -221,22 +228,22 @@ impl Linear {
     async fn comment_is_there(&self, id: &str, issue: &IssueRef) -> Result<bool, VendorError> {
         const QUERY: &str = "query($id: String!) { comment(id: $id) { issue { id } } }";
         let found: CommentOf = self
-            .ask(self.read("looking for the comment", QUERY, json!({ "id": id })))
+            .execute(self.query("looking for the comment", QUERY, json!({ "id": id })))
             .await?;
         let of = found.comment.issue.map(|issue| issue.id);
         Ok(of.as_deref() == Some(issue.id.as_str()))
     }
 
     /// A query, which may be repeated.
-    fn read(&self, action: &'static str, query: &str, variables: Value) -> Request {
-        self.write(action, query, variables).safe()
+    fn query(&self, action: &'static str, query: &str, variables: Value) -> Request {
+        self.mutation(action, query, variables).safe()
     }
 
     /// A mutation, sent at most once.
-    fn write(&self, action: &'static str, query: &str, variables: Value) -> Request {
+    fn mutation(&self, action: &'static str, query: &str, variables: Value) -> Request {
         Request::new(action, Method::POST, &self.endpoint)
             .json(&json!({ "query": query, "variables": variables }))
-            .accept(400)
+            .accept_status(400)
             .max_body(MAX_BODY)
     }
 
@@ -244,14 +251,14 @@ impl Linear {
     /// beside them is of no use to us.
     ///
     /// A token that was refused is fetched anew, once: what was asked with it was surely not done.
-    async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
-        let header = self.auth.header().await?;
+    async fn execute<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
+        let header = self.auth.authorization_header().await?;
         let answer = self
             .exchange(request.clone().authorization(header.expose()))
             .await;
         match answer {
-            Err(error) if error.status() == Some(401) && self.auth.forget(&header) => {
-                let header = self.auth.header().await?;
+            Err(error) if error.status() == Some(401) && self.auth.invalidate(&header) => {
+                let header = self.auth.authorization_header().await?;
                 self.exchange(request.authorization(header.expose())).await
             }
             answer => answer,
@@ -259,27 +266,27 @@ impl Linear {
     }
 
     async fn exchange<T: DeserializeOwned>(&self, request: Request) -> Result<T, VendorError> {
-        let response = self.wire.send(&request).await?;
+        let response = self.client.send(&request).await?;
         let answer: Answer<T> = match response.json() {
             // Something between us and Linear refused, in words of its own.
             Err(_) if response.status() == 400 => {
-                return Err(response.refusal(400, &response.text()));
+                return Err(response.status_error(400, &response.text()));
             }
             answer => answer?,
         };
         match (answer.errors.first(), answer.data) {
             (Some(error), _) => Err(self.refusal(&response, error)),
             (None, Some(data)) if response.status() == 200 => Ok(data),
-            (None, _) => Err(response.misread("it holds neither data nor errors")),
+            (None, _) => Err(response.decode_error("it holds neither data nor errors")),
         }
     }
 
     fn refusal(&self, response: &Response, error: &GraphQlError) -> VendorError {
         let Extensions { code, kind, .. } = &error.extensions;
         if code == "RATELIMITED" || kind == "ratelimited" {
-            return self.wire.limited(response);
+            return self.client.record_rate_limit(response);
         }
-        response.refusal(error.status(response.status()), &error.words())
+        response.status_error(error.status(response.status()), &error.words())
     }
 }
 

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::http::VendorError;
 use domain::ids::{IssueId, IssueKey, TeamKey};
-use domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, Progress, Related, System};
-use domain::packed::{Packed, pack};
+use domain::issue::{FlaggedIssue, IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System};
 use domain::stage::{ALL_LABELS, Stage};
+use domain::string_arena::{ArenaStr, pack_strings};
 use domain::time::Timestamp;
 
 use super::Linear;
@@ -76,7 +76,7 @@ pub(super) async fn read(linear: &Linear) -> Result<Vec<FlaggedIssue>, VendorErr
         };
         let texts = page.nodes.iter_mut().map(Issue::take_description);
         let texts: Vec<String> = texts.collect();
-        let described = page.nodes.into_iter().zip(pack(&texts));
+        let described = page.nodes.into_iter().zip(pack_strings(&texts));
         for (issue, description) in described.filter(|(issue, _)| seen.insert(issue.id.clone())) {
             match issue.around.inverse_relations.page_info.next() {
                 Some(_) => unfinished.push((issue, description)),
@@ -102,14 +102,14 @@ async fn page(
     // The label of an opened pull request is a common phrase: alone it flags nothing.
     let flags: Vec<&str> = ALL_LABELS
         .into_iter()
-        .filter(|label| Some(*label) != Stage::PrOpened.label())
+        .filter(|label| Some(*label) != Stage::PrOpened.linear_label())
         .collect();
     let variables = json!({
         "first": first, "after": after,
         "flags": flags, "ours": ALL_LABELS, "closed": CLOSED,
     });
     let page: Issues = linear
-        .ask(linear.read("reading flagged issues", PAGE, variables))
+        .execute(linear.query("reading flagged issues", PAGE, variables))
         .await?;
     Ok(page.issues)
 }
@@ -117,7 +117,7 @@ async fn page(
 /// Reads the relations that did not fit into the page, many issues in one request.
 async fn complete_relations(
     linear: &Linear,
-    issues: &mut [(Issue, Packed)],
+    issues: &mut [(Issue, ArenaStr)],
 ) -> Result<(), VendorError> {
     for _ in 0..MAX_PAGES {
         let mut open: Vec<(&mut Issue, String)> = issues
@@ -142,8 +142,9 @@ async fn complete_relations(
             variables.insert(format!("c{at}"), cursor.clone().into());
         }
         let query = format!("query({parameters}) {{ {fields} }}");
-        let request = linear.read("reading blocking issues", &query, Value::Object(variables));
-        let mut more: std::collections::HashMap<String, Relations> = linear.ask(request).await?;
+        let request = linear.query("reading blocking issues", &query, Value::Object(variables));
+        let mut more: std::collections::HashMap<String, Relations> =
+            linear.execute(request).await?;
         for (at, (issue, _)) in open.iter_mut().enumerate() {
             let page = more.remove(&format!("r{at}")).unwrap_or_default();
             let known = &mut issue.around.inverse_relations;
@@ -208,14 +209,14 @@ struct Issue {
     state: State,
     labels: Connection<Label>,
     #[serde(flatten)]
-    around: Around,
+    around: IssueRelations,
 }
 
 /// What stands around an issue.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Around {
-    parent: Option<Other>,
+pub(super) struct IssueRelations {
+    parent: Option<RelatedIssue>,
     relations: Connection<Relation>,
     inverse_relations: Connection<InverseRelation>,
 }
@@ -237,12 +238,12 @@ impl State {
         !CLOSED.contains(&self.kind.as_str())
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> StatusCategory {
         match self.kind.as_str() {
-            "started" => Progress::Started,
-            "completed" => Progress::Completed,
-            "canceled" | "duplicate" => Progress::Cancelled,
-            _ => Progress::Unstarted,
+            "started" => StatusCategory::Started,
+            "completed" => StatusCategory::Completed,
+            "canceled" | "duplicate" => StatusCategory::Cancelled,
+            _ => StatusCategory::Unstarted,
         }
     }
 }
@@ -254,7 +255,7 @@ struct Label {
 
 /// An issue beside the one we read.
 #[derive(Deserialize)]
-pub(super) struct Other {
+pub(super) struct RelatedIssue {
     identifier: String,
     #[serde(deserialize_with = "without_secrets")]
     title: String,
@@ -266,14 +267,14 @@ pub(super) struct Other {
 struct Relation {
     #[serde(rename = "type")]
     kind: String,
-    related_issue: Other,
+    related_issue: RelatedIssue,
 }
 
 #[derive(Deserialize)]
 struct InverseRelation {
     #[serde(rename = "type")]
     kind: String,
-    issue: Other,
+    issue: RelatedIssue,
 }
 
 #[derive(Deserialize, Default)]
@@ -282,8 +283,8 @@ struct Relations {
     inverse_relations: Connection<InverseRelation>,
 }
 
-impl Other {
-    pub(super) fn line(&self) -> String {
+impl RelatedIssue {
+    pub(super) fn summary_line(&self) -> String {
         format!("{}: {} ({})", self.identifier, self.title, self.state.name)
     }
 }
@@ -294,16 +295,16 @@ impl Issue {
     }
 
     /// None when no label of ours is on it, which a page in motion can show.
-    fn translate(self, description: Packed) -> Option<FlaggedIssue> {
+    fn translate(self, description: ArenaStr) -> Option<FlaggedIssue> {
         let labels = self.labels.nodes.iter().map(|label| label.name.as_str());
-        let stage = Stage::from_labels(labels)?;
+        let stage = Stage::from_linear_labels(labels)?;
         Some(FlaggedIssue {
             stage,
             priority: priority(self.priority),
             open_blockers: self.around.open_blockers(),
             related: self.around.related(),
             issue: IssueRef {
-                system: System::A,
+                system: System::Linear,
                 id: IssueId::new(self.id),
                 key: IssueKey::new(self.identifier),
                 title: self.title,
@@ -313,13 +314,13 @@ impl Issue {
             team: TeamKey::new(self.team.key),
             created_at: self.created_at,
             description,
-            progress: self.state.progress(),
+            status_category: self.state.progress(),
             state_name: self.state.name,
         })
     }
 }
 
-impl Around {
+impl IssueRelations {
     fn open_blockers(&self) -> Vec<OpenBlocker> {
         let blockers = self.inverse_relations.nodes.iter();
         blockers
@@ -331,14 +332,14 @@ impl Around {
             .collect()
     }
 
-    pub(super) fn related(&self) -> Related {
+    pub(super) fn related(&self) -> RelatedIssues {
         let from_others = self.inverse_relations.nodes.iter().map(|relation| {
             let word = match relation.kind.as_str() {
                 "blocks" => "blocked by",
                 "duplicate" => "duplicated by",
                 _ => "related to",
             };
-            format!("{word} {}", relation.issue.line())
+            format!("{word} {}", relation.issue.summary_line())
         });
         let to_others = self.relations.nodes.iter().map(|relation| {
             let word = match relation.kind.as_str() {
@@ -346,10 +347,10 @@ impl Around {
                 "duplicate" => "duplicate of",
                 _ => "related to",
             };
-            format!("{word} {}", relation.related_issue.line())
+            format!("{word} {}", relation.related_issue.summary_line())
         });
-        Related {
-            parent: self.parent.as_ref().map(Other::line),
+        RelatedIssues {
+            parent: self.parent.as_ref().map(RelatedIssue::summary_line),
             siblings: Vec::new(),
             dependencies: from_others.chain(to_others).collect(),
         }

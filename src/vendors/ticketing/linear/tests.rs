@@ -3,16 +3,16 @@ use crate::http::test_client;
 use domain::ids::IssueId;
 use domain::issue::System;
 use domain::secret::Secret;
-use test_support::{Asked, Reply, TestServer};
+use test_support::{RecordedRequest, StubReply, TestServer};
 
 fn account(server: &TestServer) -> Linear {
-    let key = LinearCredentials::Key(Secret::new("lin_api_key"));
+    let key = LinearCredentials::ApiKey(Secret::new("lin_api_key"));
     Linear::new(test_client("linear"), &server.url, key)
 }
 
 fn issue_ref() -> IssueRef {
     IssueRef {
-        system: System::A,
+        system: System::Linear,
         id: IssueId::from("uuid-7"),
         key: "ENG-7".into(),
         title: "t".into(),
@@ -21,19 +21,19 @@ fn issue_ref() -> IssueRef {
     }
 }
 
-fn data(data: Value) -> Reply {
-    Reply::json(200, &json!({ "data": data }))
+fn data(data: Value) -> StubReply {
+    StubReply::json(200, &json!({ "data": data }))
 }
 
-fn error(code: &str, message: &str) -> Reply {
+fn error(code: &str, message: &str) -> StubReply {
     let extensions = json!({"code": code, "userError": true});
-    Reply::json(
+    StubReply::json(
         200,
         &json!({"data": null, "errors": [{"message": message, "extensions": extensions}]}),
     )
 }
 
-fn asks(asked: &Asked, word: &str) -> bool {
+fn asks(asked: &RecordedRequest, word: &str) -> bool {
     asked.json()["query"].as_str().unwrap().contains(word)
 }
 
@@ -88,9 +88,9 @@ async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
     })
     .await;
     let snapshot = account(&server).snapshot(&[]).await.unwrap();
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
     assert_eq!(
-        server.asked()[0].header("authorization"),
+        server.requests()[0].header("authorization"),
         Some("lin_api_key")
     );
     assert_eq!(snapshot.issues.len(), 2);
@@ -108,7 +108,7 @@ async fn a_poll_takes_one_request_a_page_and_reads_blockers_to_their_end() {
 #[tokio::test]
 async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
     let server = TestServer::start(|asked, _| match asked.json()["variables"]["first"].as_u64() {
-        Some(250) => Reply::json(
+        Some(250) => StubReply::json(
             400,
             &json!({"errors": [{"message": "Query too complex", "extensions": {"code": "INPUT_ERROR"}}]}),
         ),
@@ -132,7 +132,7 @@ async fn a_page_that_is_too_complex_is_asked_for_in_halves() {
 async fn a_limit_stops_all_requests_until_its_reset() {
     let server = TestServer::start(|_, _| {
         let now = crate::http::now_millis();
-        Reply::json(400, &json!({"errors": [{"message": "Rate limit exceeded", "extensions": {"code": "RATELIMITED"}}]}))
+        StubReply::json(400, &json!({"errors": [{"message": "Rate limit exceeded", "extensions": {"code": "RATELIMITED"}}]}))
             .header("x-ratelimit-requests-limit", 2500)
             .header("x-ratelimit-requests-remaining", 0)
             .header("x-ratelimit-requests-reset", now + 90_000)
@@ -141,10 +141,10 @@ async fn a_limit_stops_all_requests_until_its_reset() {
     let linear = account(&server);
     for _ in 0..2 {
         let error = linear.snapshot(&[]).await.unwrap_err();
-        assert!(error.is_limited(), "{error}");
+        assert!(error.is_rate_limited(), "{error}");
         assert!(error.retry_after().unwrap().as_secs() >= 85);
     }
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     assert_eq!(linear.quota().remaining, Some(0));
 }
 
@@ -183,10 +183,10 @@ async fn a_move_is_one_read_and_one_write() {
     .await;
     let linear = account(&server);
     linear
-        .move_marker(&issue_ref(), Stage::Implementing)
+        .set_stage(&issue_ref(), Stage::Implementing)
         .await
         .unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(asked.len(), 2);
     let write = asked[1].json();
     assert_eq!(
@@ -223,7 +223,7 @@ async fn a_missing_label_is_made_and_a_race_for_it_is_lost_gladly() {
         .await;
         let linear = account(&server);
         linear
-            .move_marker(&issue_ref(), Stage::Implementing)
+            .set_stage(&issue_ref(), Stage::Implementing)
             .await
             .unwrap();
     }
@@ -241,17 +241,17 @@ async fn a_refused_change_is_looked_at_again_before_it_counts() {
     .await;
     let linear = account(&server);
     linear
-        .move_marker(&issue_ref(), Stage::ImplementationFailed)
+        .set_stage(&issue_ref(), Stage::ImplementationFailed)
         .await
         .unwrap();
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn a_gone_issue_is_not_found_and_a_gone_label_is_not() {
     let gone = TestServer::start(|_, _| error("INPUT_ERROR", "Entity not found: Issue")).await;
     let moved = account(&gone)
-        .move_marker(&issue_ref(), Stage::PrOpened)
+        .set_stage(&issue_ref(), Stage::PrOpened)
         .await;
     assert!(moved.unwrap_err().is_not_found());
 
@@ -262,7 +262,7 @@ async fn a_gone_issue_is_not_found_and_a_gone_label_is_not() {
     })
     .await;
     let moved = account(&archived)
-        .move_marker(&issue_ref(), Stage::PrOpened)
+        .set_stage(&issue_ref(), Stage::PrOpened)
         .await;
     assert!(moved.unwrap_err().is_not_found());
 
@@ -274,7 +274,7 @@ async fn a_gone_issue_is_not_found_and_a_gone_label_is_not() {
     })
     .await;
     let moved = account(&label)
-        .move_marker(&issue_ref(), Stage::ImplementationFailed)
+        .set_stage(&issue_ref(), Stage::ImplementationFailed)
         .await;
     let error = moved.unwrap_err();
     assert!(error.is_permanent() && !error.is_not_found(), "{error}");
@@ -298,10 +298,10 @@ async fn an_issue_that_changed_teams_gets_its_new_teams_label() {
     })
     .await;
     account(&server)
-        .move_marker(&issue_ref(), Stage::PrOpened)
+        .set_stage(&issue_ref(), Stage::PrOpened)
         .await
         .unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[2].json()["variables"]["add"], "l-Ready for Review");
 }
@@ -312,7 +312,7 @@ async fn a_comment_is_written_once() {
         if asks(asked, "mutation") {
             return error("INPUT_ERROR", "Entity with this id exists");
         }
-        let of = match asked.json()["variables"]["id"] == uuid_for("e1") {
+        let of = match asked.json()["variables"]["id"] == deterministic_uuid("e1") {
             true => "uuid-7",
             false => "uuid-8",
         };
@@ -320,11 +320,14 @@ async fn a_comment_is_written_once() {
     })
     .await;
     let linear = account(&server);
-    linear.comment(&issue_ref(), "e1", "hello").await.unwrap();
-    let input = &server.asked()[0].json()["variables"]["input"];
-    assert_eq!(input["id"], uuid_for("e1"));
+    linear
+        .create_comment(&issue_ref(), "e1", "hello")
+        .await
+        .unwrap();
+    let input = &server.requests()[0].json()["variables"]["input"];
+    assert_eq!(input["id"], deterministic_uuid("e1"));
     let error = linear
-        .comment(&issue_ref(), "e2", "hello")
+        .create_comment(&issue_ref(), "e2", "hello")
         .await
         .unwrap_err();
     assert!(error.is_permanent(), "{error}");
@@ -335,9 +338,9 @@ async fn our_comments_are_read_back_by_id_in_the_order_asked_for() {
     let server = TestServer::start(|asked, _| {
         let variables = &asked.json()["variables"];
         assert_eq!(variables["id"], "uuid-7");
-        assert_eq!(variables["ids"][2], uuid_for("e3"));
+        assert_eq!(variables["ids"][2], deterministic_uuid("e3"));
         let comment =
-            |effect: &str| json!({"id": uuid_for(effect), "body": format!("of {effect}")});
+            |effect: &str| json!({"id": deterministic_uuid(effect), "body": format!("of {effect}")});
         data(json!({"issue": {"comments": {"nodes": [comment("e3"), comment("e1")]}}}))
     })
     .await;
@@ -370,7 +373,7 @@ async fn siblings_of_many_issues_are_one_request_and_twenty_each() {
     assert!(!lines.iter().any(|line| line.starts_with("ENG-7:")));
     assert_eq!(lines[0], "ENG-1: t (Todo)");
     assert!(siblings[&orphan.id].is_empty());
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -386,7 +389,7 @@ async fn links_and_the_probe_are_single_calls() {
         .await
         .unwrap();
     assert_eq!(linear.probe().await.unwrap(), "Robin in Sandbox");
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[test]

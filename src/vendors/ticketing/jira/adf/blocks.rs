@@ -9,7 +9,7 @@ use super::{node, paragraph};
 const MAX_DEPTH: usize = 5;
 
 /// The blocks of a text.
-pub(super) fn read(text: &str) -> Vec<Value> {
+pub(super) fn parse(text: &str) -> Vec<Value> {
     let lines: Vec<&str> = text.lines().collect();
     blocks(&lines, 0)
 }
@@ -26,7 +26,7 @@ fn blocks(lines: &[&str], depth: usize) -> Vec<Value> {
         } else if let Some(title) = fold_title(line).filter(|_| depth == 0) {
             at = fold(lines, at, title, &mut found);
         } else if let Some((level, title)) = heading(line) {
-            let mut heading = node("heading", inline::read(title));
+            let mut heading = node("heading", inline::parse(title));
             heading["attrs"] = json!({"level": level});
             found.push(heading);
             at += 1;
@@ -101,7 +101,7 @@ fn fold(lines: &[&str], start: usize, title: &str, found: &mut Vec<Value>) -> us
         content.push(paragraph(Vec::new()));
     }
     let mut part = node("expand", content);
-    part["attrs"] = json!({"title": inline::visible(title)});
+    part["attrs"] = json!({"title": inline::strip_invisible(title)});
     found.push(part);
     end + 1
 }
@@ -112,10 +112,10 @@ fn code(lines: &[&str], start: usize, fence: &Fence<'_>, found: &mut Vec<Value>)
         .iter()
         .map(|line| dedented(line, fence.indent))
         .collect();
-    let text = inline::visible(&body.join("\n"));
+    let text = inline::strip_invisible(&body.join("\n"));
     let mut block = json!({"type": "codeBlock"});
     if !fence.language.is_empty() {
-        block["attrs"] = json!({"language": inline::visible(fence.language)});
+        block["attrs"] = json!({"language": inline::strip_invisible(fence.language)});
     }
     if !text.is_empty() {
         block["content"] = json!([{"type": "text", "text": text}]);
@@ -168,7 +168,7 @@ fn quote(lines: &[&str], start: usize, found: &mut Vec<Value>) -> usize {
     let paragraphs: Vec<Value> = inner
         .split(|line| line.trim().is_empty())
         .filter(|part| !part.is_empty())
-        .map(|part| paragraph(inline::read(&part.join("\n"))))
+        .map(|part| paragraph(inline::parse(&part.join("\n"))))
         .collect();
     if !paragraphs.is_empty() {
         found.push(node("blockquote", paragraphs));
@@ -309,7 +309,7 @@ fn text(lines: &[&str], start: usize, depth: usize, found: &mut Vec<Value>) -> u
     let end = (start + 1..lines.len())
         .find(|at| lines[*at].trim().is_empty() || begins_block(lines[*at], depth))
         .unwrap_or(lines.len());
-    let content = inline::read(lines[start..end].join("\n").trim());
+    let content = inline::parse(lines[start..end].join("\n").trim());
     if !content.is_empty() {
         found.push(paragraph(content));
     }

@@ -5,10 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::address::{MAX_ADDRESS, Pairs, floor, is_address, link_at};
+use super::links::{BracketPairs, MAX_URL_BYTES, floor_char_boundary, is_url, parse_link};
 
 /// The nodes of a paragraph's text.
-pub(super) fn read(text: &str) -> Vec<Value> {
+pub(super) fn parse(text: &str) -> Vec<Value> {
     let mut nodes = Vec::new();
     Run::new(text, Marks::default()).read(&mut nodes);
     while nodes.last().is_some_and(|node| node["type"] == "hardBreak") {
@@ -19,7 +19,7 @@ pub(super) fn read(text: &str) -> Vec<Value> {
 
 /// Without what cannot stand in a document: control characters, and the joiner with which
 /// mentions were broken; nothing is a mention in a document that does not say so.
-pub(super) fn visible(text: &str) -> String {
+pub(super) fn strip_invisible(text: &str) -> String {
     let is_kept = |c: &char| (!c.is_control() || matches!(c, '\n' | '\t')) && *c != '\u{2060}';
     text.chars().filter(is_kept).collect()
 }
@@ -109,7 +109,7 @@ struct Run<'a> {
     /// Closing marks that are not in the rest of the text.
     absent: Vec<String>,
     /// Once a link was looked for.
-    pairs: Option<Pairs>,
+    pairs: Option<BracketPairs>,
 }
 
 impl<'a> Run<'a> {
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
 
     /// Writes what has been gathered as text.
     fn flush(&mut self, out: &mut Vec<Value>) {
-        let text = visible(&std::mem::take(&mut self.plain));
+        let text = strip_invisible(&std::mem::take(&mut self.plain));
         if !text.is_empty() {
             out.push(text_node(&text, self.marks.all()));
         }
@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
             code = code[1..code.len() - 1].to_owned();
         }
         self.flush(out);
-        let code = visible(&code);
+        let code = strip_invisible(&code);
         if !code.is_empty() {
             // Code stands with no other mark than a link.
             let marks = std::iter::once(json!({"type": "code"})).chain(self.marks.link());
@@ -288,8 +288,8 @@ impl<'a> Run<'a> {
             return false;
         }
         let text = self.text;
-        let pairs = self.pairs.get_or_insert_with(|| Pairs::of(text));
-        let Some((words, href, end)) = link_at(text, self.at + open - 1, pairs) else {
+        let pairs = self.pairs.get_or_insert_with(|| BracketPairs::scan(text));
+        let Some((words, href, end)) = parse_link(text, self.at + open - 1, pairs) else {
             return false;
         };
         self.flush(out);
@@ -317,9 +317,9 @@ impl<'a> Run<'a> {
             self.at += end + 3;
             return true;
         }
-        let window = &rest[1..floor(rest, MAX_ADDRESS)];
+        let window = &rest[1..floor_char_boundary(rest, MAX_URL_BYTES)];
         match window.find(['<', '>', ' ', '\n']) {
-            Some(end) if window[end..].starts_with('>') && is_address(&window[..end]) => {
+            Some(end) if window[end..].starts_with('>') && is_url(&window[..end]) => {
                 self.push_address(&rest[1..=end], out);
                 self.at += end + 2;
                 true
@@ -354,13 +354,13 @@ impl<'a> Run<'a> {
             return false;
         }
         let ends = |c: char| c.is_whitespace() || c.is_control() || "<>\"`*[]\u{2060}".contains(c);
-        let window = &rest[..floor(rest, MAX_ADDRESS)];
+        let window = &rest[..floor_char_boundary(rest, MAX_URL_BYTES)];
         let mut address = &window[..window.find(ends).unwrap_or(window.len())];
         address = address.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'']);
         if address.ends_with(')') && !address.contains('(') {
             address = address.trim_end_matches(')');
         }
-        if !is_address(address) {
+        if !is_url(address) {
             return false;
         }
         self.push_address(address, out);

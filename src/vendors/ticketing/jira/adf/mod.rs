@@ -4,14 +4,14 @@
 //! So every node follows the published schema (no empty text, code marked with nothing but a link,
 //! list items that begin with a paragraph), and the whole keeps below Jira's limit.
 
-mod address;
 mod blocks;
 mod inline;
-mod read;
+mod links;
+mod to_markdown;
 
 use serde_json::{Value, json};
 
-pub(super) use read::markdown;
+pub(super) use to_markdown::to_markdown;
 
 /// Longest document, in characters of its JSON. Jira's limit is on the text; its JSON is longer,
 /// so this is on the safe side.
@@ -21,7 +21,7 @@ const LIMIT: usize = 32_767;
 const CUT_MARK: &str = "[… cut: the comment was too long]";
 
 /// Markdown as a document: as much of it as fits.
-pub(super) fn document(markdown: &str) -> Value {
+pub(super) fn from_markdown(markdown: &str) -> Value {
     let length = markdown.chars().count();
     let fitting = |keep| {
         let document = whole(markdown, keep, length);
@@ -53,7 +53,7 @@ fn last_fitting<T>(mut end: usize, mut fitting: impl FnMut(usize) -> Option<T>) 
 fn whole(markdown: &str, keep: usize, length: usize) -> Value {
     let end = markdown.char_indices().nth(keep).map(|(at, _)| at);
     let kept = &markdown[..end.unwrap_or(markdown.len())];
-    let mut content = blocks::read(kept);
+    let mut content = blocks::parse(kept);
     if keep < length {
         content.push(paragraph(vec![json!({"type": "text", "text": CUT_MARK})]));
     }

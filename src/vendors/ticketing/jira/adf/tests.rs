@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn content(markdown: &str) -> Value {
-    document(markdown)["content"].clone()
+    from_markdown(markdown)["content"].clone()
 }
 
 fn text(text: &str) -> Value {
@@ -148,7 +148,7 @@ fn what_is_too_long_is_cut_with_a_mark() {
         "- **b**\n".repeat(9_000),
         "\"".repeat(40_000),
     ] {
-        let document = document(&text);
+        let document = from_markdown(&text);
         let size = document.to_string().chars().count();
         assert!(size <= LIMIT && size > LIMIT / 2, "{size}");
         assert!(document.to_string().contains("[… cut"));
@@ -171,7 +171,7 @@ fn where_to_cut_is_found_in_few_tries() {
 
 #[test]
 fn what_needs_much_markup_before_plain_text_is_cut_late() {
-    let document = document(&format!(
+    let document = from_markdown(&format!(
         "{}{}",
         "- **b**\n".repeat(200),
         "x".repeat(20_000)
@@ -183,11 +183,11 @@ fn what_needs_much_markup_before_plain_text_is_cut_late() {
 #[test]
 fn a_text_of_nothing_but_openings_is_read_quickly() {
     let began = std::time::Instant::now();
-    check(&document(&format!("- a{}b", "\n".repeat(32_000))));
+    check(&from_markdown(&format!("- a{}b", "\n".repeat(32_000))));
     for mark in [
         "*a", "_a ", "[", "`a``", "<!--", "~~a", "![", "> ", "- ", "**a*b",
     ] {
-        check(&document(&mark.repeat(16_000)));
+        check(&from_markdown(&mark.repeat(16_000)));
     }
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
@@ -225,9 +225,9 @@ fn a_description_reads_as_markdown() {
     let expected = "## Goal\n\nGreet **everyone**\n`code` by @Ada, see [docs](https://d)\n\n\
         - [x] one\n- [ ] two\n\n1. first\n   - inner\n\n```sh\nls\n```\n\n> mind\n\n\
         | a\\|b |\n| --- |\n| c |\n\nkept";
-    assert_eq!(markdown(&document), expected);
-    assert_eq!(markdown(&Value::Null), "");
-    assert_eq!(markdown(&json!("plain")), "plain");
+    assert_eq!(to_markdown(&document), expected);
+    assert_eq!(to_markdown(&Value::Null), "");
+    assert_eq!(to_markdown(&json!("plain")), "plain");
 }
 
 /// Fails where a document breaks the published schema.
@@ -328,7 +328,7 @@ proptest! {
 
     #[test]
     fn any_text_makes_a_valid_document(text in "(?s).{0,400}") {
-        check(&document(&text));
+        check(&from_markdown(&text));
     }
 
     #[test]
@@ -339,6 +339,6 @@ proptest! {
             "https://h/", "<", ">", "|", "\u{2060}", "\u{0}", " ", "\r\n", "\t",
         ]), 0..60)
     ) {
-        check(&document(&parts.concat()));
+        check(&from_markdown(&parts.concat()));
     }
 }

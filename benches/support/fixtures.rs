@@ -1,0 +1,136 @@
+//! What stands in the stores of the benchmarks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use domain::ids::Repo;
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState, PullRequestRef, RunnerKind};
+use domain::mapping::{Mapping, MappingInput};
+use domain::report::StepRecord;
+use domain::time::Timestamp;
+use serde_json::json;
+use store::{Store, jobs, steps};
+
+/// The job that reports.
+pub const RUNNING_JOB_ID: &str = "01BENCH";
+
+/// When the first job of a store began.
+const BEGAN: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+/// How many jobs share a commit while a store is filled.
+const BATCH: usize = 2_000;
+
+/// A job that runs.
+pub fn running_job() -> Job {
+    Job {
+        id: RUNNING_JOB_ID.into(),
+        group: RUNNING_JOB_ID.into(),
+        state: JobState::Running,
+        finished_at: None,
+        pull: None,
+        ..ended_job(0)
+    }
+}
+
+/// The n-th job of a store that is full of jobs that ended well.
+pub fn ended_job(number: usize) -> Job {
+    let id = format!("01BENCH{number:019}");
+    let began = BEGAN + Duration::from_secs(60) * u32::try_from(number).unwrap_or(u32::MAX);
+    let pull = 1 + number as u64;
+    Job {
+        id: id.as_str().into(),
+        group: id.as_str().into(),
+        kind: JobKind::Implementation,
+        issue: IssueRef {
+            system: System::Linear,
+            id: format!("issue-{number}").as_str().into(),
+            key: format!("ENG-{number}").as_str().into(),
+            title: "Make the checkout remember the address".into(),
+            url: format!("https://tickets.test/ENG-{number}"),
+            marker_field: None,
+        },
+        team: "ENG".into(),
+        repo: Repo::new("acme", "shop"),
+        runner: RunnerKind::Ci,
+        shadow: false,
+        session_image: None,
+        dispatch_number: 1,
+        branch: format!("agent-implement/eng-{number}"),
+        has_callbacks: true,
+        timeout_minutes: 90,
+        state: JobState::Completed,
+        run: None,
+        pull: PullRequestRef::from_url(&format!("https://github.com/acme/shop/pull/{pull}")),
+        conclusion: None,
+        start_refusal_status: None,
+        reserved_at: began,
+        dispatched_at: Some(began),
+        started_at: Some(began),
+        run_ended_at: None,
+        finished_at: Some(began + Duration::from_secs(600)),
+        usage: None,
+        nonce_hash: None,
+        machine_destroyed_at: None,
+        trigger_stage: None,
+        resumes_at: None,
+        failure_reported: false,
+        result_accepted: true,
+        unconfirmed_result: None,
+    }
+}
+
+/// A step as runs report it.
+pub fn step(number: u64) -> StepRecord {
+    StepRecord {
+        id: format!("step-{number:08}"),
+        kind: "feedback-loop".into(),
+        status: "running".into(),
+        started_at: "2027-01-15T08:00:00.000Z".into(),
+        ended_at: None,
+        elapsed_ms: Some(1200),
+        parent_step_id: None,
+        outputs: Some(json!({"iteration": 1, "findings": ["one", "two"]})),
+        logs_url: None,
+    }
+}
+
+/// Fills a store with so many ended jobs, five steps each.
+pub async fn fill_store(store: &Store, count: usize) -> Result<()> {
+    for first in (0..count).step_by(BATCH) {
+        let batch = first..(first + BATCH).min(count);
+        let put = move |tx: &store::WriteTx<'_>| {
+            for number in batch.clone() {
+                let job = ended_job(number);
+                jobs::put(tx, &job)?;
+                for at in 0..5 {
+                    steps::put(tx, &job.id, &step(at), at)?;
+                }
+            }
+            Ok(())
+        };
+        store.write(put).await?;
+    }
+    Ok(())
+}
+
+/// A mapping of team `key`.
+pub fn mapping(key: &str) -> Result<Mapping> {
+    let body = json!({
+        "teamKey": key, "owner": "acme", "repo": "shop", "defaultBranch": "main",
+        "ticketingProvider": "A", "maxInProgressAiIssues": 50,
+    });
+    let input = MappingInput::read(body).map_err(|error| anyhow!("{error:?}"))?;
+    let valid = input.validate(None, Timestamp::EPOCH);
+    valid.map_err(|error| anyhow!("{error:?}"))
+}
+
+/// How much of the disk a folder takes, in megabytes.
+pub fn dir_size_mb(dir: &Path) -> Result<f64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes as f64 / 1e6)
+}

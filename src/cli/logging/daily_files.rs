@@ -1,0 +1,232 @@
+//! A log file for each day, of bounded size, kept for a number of days.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use domain::time::Timestamp;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+const PREFIX: &str = "agent-implement.";
+const SUFFIX: &str = ".log";
+
+/// Most bytes of one day's file. The disk is the store's as well, and a service that cannot store
+/// anything is worse than one that says no more: standard error has the rest of the day.
+pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Writes to the file of the day. Days are those of UTC.
+pub struct DailyLogFiles<Now> {
+    dir: PathBuf,
+    /// For how many days files are kept, today included.
+    keep: u32,
+    max_bytes: u64,
+    now: Now,
+    open: Option<Open>,
+}
+
+/// The file of a day.
+struct Open {
+    day: String,
+    file: File,
+    written: u64,
+    is_full: bool,
+}
+
+impl<Now: FnMut() -> Timestamp> DailyLogFiles<Now> {
+    /// Opens today's file, so that a folder that cannot be written is found at the start. A disk that is
+    /// full keeps nobody from starting: the file is tried again with every line.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn start(dir: &Path, keep: u32, max_bytes: u64, now: Now) -> io::Result<Self> {
+        let mut files = Self {
+            dir: dir.to_owned(),
+            keep,
+            max_bytes,
+            now,
+            open: None,
+        };
+        match files.today() {
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+        Ok(files)
+    }
+
+    fn today(&mut self) -> io::Result<&mut Open> {
+        let now = (self.now)();
+        let day = day(now);
+        let kept = self.open.take().filter(|open| open.day == day);
+        let open = match kept {
+            Some(open) => open,
+            None => {
+                prune(&self.dir, now, self.keep);
+                Open::at(&self.dir, day)?
+            }
+        };
+        Ok(self.open.insert(open))
+    }
+}
+
+impl Open {
+    fn at(dir: &Path, day: String) -> io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let path = dir.join(format!("{PREFIX}{day}{SUFFIX}"));
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let written = file.metadata()?.len();
+        Ok(Self {
+            day,
+            file,
+            written,
+            is_full: false,
+        })
+    }
+}
+
+impl<Now: FnMut() -> Timestamp> Write for DailyLogFiles<Now> {
+    /// Takes a line, whole. What does not fit is dropped; a last line says so.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let (max_bytes, now) = (self.max_bytes, (self.now)());
+        let open = self.today()?;
+        if open.written + line.len() as u64 <= max_bytes && !open.is_full {
+            open.file.write_all(line)?;
+            open.written += line.len() as u64;
+        } else if !open.is_full {
+            open.is_full = true;
+            writeln!(
+                open.file,
+                r#"{{"timestamp":"{now}","level":"WARN","message":"This day's log is full; the rest is on standard error alone."}}"#
+            )?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.open {
+            Some(open) => open.file.flush(),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded)
+}
+
+fn day(at: Timestamp) -> String {
+    at.to_string().chars().take_while(|c| *c != 'T').collect()
+}
+
+/// Removes the files of days that are over for longer than they are kept. Others are left alone, and
+/// what cannot be removed is tried again tomorrow.
+fn prune(dir: &Path, now: Timestamp, keep: u32) {
+    let oldest = day(now - DAY * keep.saturating_sub(1));
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let of = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        if of.is_some_and(|of| is_day(of) && *of < *oldest) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_day(text: &str) -> bool {
+    Timestamp::parse(&format!("{text}T00:00:00Z")).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<String> = entries
+            .map(|entry| name(entry).into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_day_has_its_file_and_the_oldest_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        for other in [
+            "agent-implement.notes.log",
+            "agent-implement.2026-11-01.txt",
+        ] {
+            std::fs::write(dir.path().join(other), "mine").unwrap();
+        }
+        let now = Cell::new(at("2026-11-20T23:59:59.999Z"));
+        let mut files = DailyLogFiles::start(dir.path(), 3, MAX_FILE_BYTES, || now.get()).unwrap();
+        for day in 0..6 {
+            writeln!(files, "line of day {day}").unwrap();
+            now.set(now.get() + DAY);
+        }
+        assert_eq!(
+            names(dir.path()),
+            [
+                "agent-implement.2026-11-01.txt",
+                "agent-implement.2026-11-23.log",
+                "agent-implement.2026-11-24.log",
+                "agent-implement.2026-11-25.log",
+                "agent-implement.notes.log",
+            ]
+        );
+        let last = std::fs::read_to_string(dir.path().join("agent-implement.2026-11-25.log"));
+        assert_eq!(last.unwrap(), "line of day 5\n");
+    }
+
+    #[test]
+    fn a_restart_goes_on_in_the_same_file_and_removes_nothing_too_early() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Cell::new(at("2026-11-21T10:00:00Z"));
+        for _ in 0..5 {
+            let mut files =
+                DailyLogFiles::start(dir.path(), 1, MAX_FILE_BYTES, || now.get()).unwrap();
+            writeln!(files, "started").unwrap();
+        }
+        let path = dir.path().join("agent-implement.2026-11-21.log");
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap(),
+            "started\n".repeat(5)
+        );
+    }
+
+    #[test]
+    fn a_day_that_says_too_much_is_cut_with_a_word_and_the_next_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Cell::new(at("2026-11-21T10:00:00Z"));
+        let mut files = DailyLogFiles::start(dir.path(), 2, 100, || now.get()).unwrap();
+        for _ in 0..500 {
+            files
+                .write_all(b"0123456789012345678901234567890123456789\n")
+                .unwrap();
+        }
+        let today = dir.path().join("agent-implement.2026-11-21.log");
+        let said = std::fs::read_to_string(&today).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 3, "{said}");
+        assert!(lines[2].contains("log is full"), "{said}");
+        serde_json::from_str::<serde_json::Value>(lines[2]).unwrap();
+        now.set(now.get() + DAY);
+        files.write_all(b"a new day\n").unwrap();
+        let tomorrow = dir.path().join("agent-implement.2026-11-22.log");
+        assert_eq!(std::fs::read_to_string(tomorrow).unwrap(), "a new day\n");
+    }
+}

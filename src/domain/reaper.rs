@@ -1,0 +1,205 @@
+//! Which machines of ours are to be destroyed, and by which rule. (spec: *Other state rules*)
+//!
+//! Only machines that carry our instance's stamp are ever asked about. The first rule that holds
+//! counts.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::job::Job;
+use super::machine::{Machine, MachinePhase};
+use super::time::Timestamp;
+
+/// How old is a machine before nobody can be about to note that it was made?
+pub const ORPHAN_AGE: Duration = Duration::from_secs(5 * 60);
+
+/// How long after its job's end is a machine still about to be taken down?
+pub const STALE_AGE: Duration = Duration::from_secs(10 * 60);
+
+/// How old may any machine become? Fixed. (spec: *Limits*)
+pub const MAX_AGE: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// Why a machine is destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReaperRule {
+    /// No job of ours knows it.
+    Orphan,
+    /// Its job ended a while ago.
+    StaleTerminalJob,
+    MaxAgeExceeded,
+    /// Its issue is closed or gone.
+    IssueTerminal,
+}
+
+impl ReaperRule {
+    pub const ALL: [ReaperRule; 4] = [
+        ReaperRule::Orphan,
+        ReaperRule::StaleTerminalJob,
+        ReaperRule::MaxAgeExceeded,
+        ReaperRule::IssueTerminal,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReaperRule::Orphan => "orphan",
+            ReaperRule::StaleTerminalJob => "stale-terminal-job",
+            ReaperRule::MaxAgeExceeded => "max-age-exceeded",
+            ReaperRule::IssueTerminal => "issue-terminal",
+        }
+    }
+}
+
+/// Where the issue of a machine's job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IssueStatus {
+    Open,
+    Closed,
+}
+
+/// The rule by which a machine is to be destroyed, if any. One that is leaving already is left to it.
+pub fn matching_rule(
+    machine: &Machine,
+    job: Option<&Job>,
+    issue: IssueStatus,
+    now: Timestamp,
+) -> Option<ReaperRule> {
+    let age = now.since(machine.created_at);
+    if machine.state.phase() == MachinePhase::Destroying {
+        return None;
+    }
+    let is_stale = |job: &Job| {
+        let ended = job.finished_at.filter(|_| !job.is_active());
+        ended.is_some_and(|ended| now.since(ended) >= STALE_AGE)
+    };
+    match job {
+        None if age >= ORPHAN_AGE => Some(ReaperRule::Orphan),
+        Some(job) if is_stale(job) => Some(ReaperRule::StaleTerminalJob),
+        _ if age >= MAX_AGE => Some(ReaperRule::MaxAgeExceeded),
+        Some(_) if issue == IssueStatus::Closed => Some(ReaperRule::IssueTerminal),
+        _ => None,
+    }
+}
+
+/// Whether a destruction was only noted down or made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReapOutcome {
+    DryRun,
+    Destroyed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobState;
+    use crate::machine::{HostKind, MachineLabels, MachineState};
+    use serde_json::json;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn minutes(count: u64) -> Duration {
+        Duration::from_secs(count * 60)
+    }
+
+    fn machine(state: &str, age: Duration) -> Machine {
+        Machine {
+            host: HostKind::Vm,
+            id: "m1".into(),
+            name: "agent-01j".into(),
+            state: MachineState::new(state),
+            exit: None,
+            region: None,
+            log_url: None,
+            created_at: NOW - age,
+            labels: MachineLabels {
+                instance: "i".into(),
+                job: "01J".into(),
+                issue: None,
+                team: None,
+                repo: None,
+                expires_at: None,
+            },
+        }
+    }
+
+    fn job(ended: Option<Duration>) -> Job {
+        let mut job: Job = serde_json::from_value(json!({
+            "id": "01J", "group": "01J", "kind": "implementation", "team": "ENG",
+            "issue": {"system": "A", "id": "i", "key": "ENG-1", "title": "", "url": ""},
+            "repo": {"owner": "acme", "name": "shop"}, "runner": "vm", "dispatchNumber": 1,
+            "branch": "b", "callbacks": true, "minutes": 60, "state": {"status": "running"},
+            "reservedAt": NOW,
+        }))
+        .unwrap();
+        job.finished_at = ended.map(|ago| NOW - ago);
+        if ended.is_some() {
+            job.state = JobState::Completed;
+        }
+        job
+    }
+
+    #[test]
+    fn each_rule_holds_from_its_bound_on() {
+        let (open, closed) = (IssueStatus::Open, IssueStatus::Closed);
+        let almost = |bound: Duration| bound - Duration::from_millis(1);
+        let (old, stale) = (MAX_AGE, STALE_AGE);
+        let (running, ended) = (job(None), |ago| job(Some(ago)));
+        let rows = [
+            ("started", almost(ORPHAN_AGE), None, open, None),
+            ("started", ORPHAN_AGE, None, open, Some(ReaperRule::Orphan)),
+            ("stopped", ORPHAN_AGE, None, open, Some(ReaperRule::Orphan)),
+            ("destroying", ORPHAN_AGE, None, open, None),
+            ("started", MAX_AGE, None, open, Some(ReaperRule::Orphan)),
+            ("started", minutes(30), Some(running.clone()), open, None),
+            ("started", almost(old), Some(running.clone()), open, None),
+            (
+                "started",
+                old,
+                Some(running.clone()),
+                open,
+                Some(ReaperRule::MaxAgeExceeded),
+            ),
+            (
+                "started",
+                minutes(1),
+                Some(running),
+                closed,
+                Some(ReaperRule::IssueTerminal),
+            ),
+            (
+                "stopped",
+                minutes(60),
+                Some(ended(almost(stale))),
+                open,
+                None,
+            ),
+            (
+                "stopped",
+                minutes(60),
+                Some(ended(stale)),
+                open,
+                Some(ReaperRule::StaleTerminalJob),
+            ),
+            (
+                "stopped",
+                minutes(60),
+                Some(ended(minutes(1))),
+                closed,
+                Some(ReaperRule::IssueTerminal),
+            ),
+            (
+                "stopped",
+                old,
+                Some(ended(stale)),
+                closed,
+                Some(ReaperRule::StaleTerminalJob),
+            ),
+        ];
+        for (state, age, job, issue, expected) in rows {
+            let found = matching_rule(&machine(state, age), job.as_ref(), issue, NOW);
+            assert_eq!(found, expected, "{state} {age:?} {issue:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The configuration in force, as it may be shown, and the secrets that may not be.
+
+use std::net::IpAddr;
+
+use super::{
+    Config, GitHubAuthConfig, JiraConfig, LinearConfig, LogFormat, session_hosts, ticketing,
+};
+use domain::runner_mode::RunnerMode;
+use domain::secret::Secret;
+use vendors::chat::ChatKind;
+
+impl Config {
+    /// Every value in force, secrets masked, for people to look at.
+    pub fn effective(&self) -> Vec<(&'static str, String)> {
+        let mask = |set: bool| {
+            if set {
+                "<set>".to_owned()
+            } else {
+                "<unset>".to_owned()
+            }
+        };
+        let plain = |value: Option<&str>| value.map_or_else(|| "<unset>".to_owned(), str::to_owned);
+        let app = self
+            .github
+            .as_ref()
+            .and_then(|github| match &github.credentials {
+                GitHubAuthConfig::App { id, .. } => Some(id.as_str()),
+                GitHubAuthConfig::Token(_) => None,
+            });
+        let proxies: Vec<String> = self.trusted_proxies.iter().map(IpAddr::to_string).collect();
+        let mut values = vec![
+            ("LISTEN_ADDR", self.listen.ip().to_string()),
+            ("PORT", self.listen.port().to_string()),
+            ("DATA_DIR", self.data_dir.display().to_string()),
+            ("CUSTOM_DIR", self.custom_dir.display().to_string()),
+            ("ADMIN_ACCESS_CODE", mask(self.admin_access_code.is_some())),
+            (
+                "POLL_INTERVAL_MS",
+                self.poll_interval.as_millis().to_string(),
+            ),
+            (
+                "RUNNER_CALLBACK_BASE_URL",
+                plain(self.callback_base_url.as_deref()),
+            ),
+            (
+                "RUNNER_TOKEN_SECRET",
+                mask(self.runner_token_secret.is_some()),
+            ),
+            (
+                "SCM_WEBHOOK_SECRET",
+                mask(self.scm_webhook_secret.is_some()),
+            ),
+            (
+                "LINEAR_WEBHOOK_SECRET",
+                mask(self.linear_webhook_secret.is_some()),
+            ),
+            (
+                "JIRA_WEBHOOK_SECRET",
+                mask(self.jira_webhook_secret.is_some()),
+            ),
+            (
+                "GAP_FILL_TRIGGER_SECRET",
+                mask(self.gap_fill_trigger_secret.is_some()),
+            ),
+            ("GITHUB_APP_ID", plain(app)),
+            ("GITHUB_APP_PRIVATE_KEY", mask(app.is_some())),
+            ("GITHUB_TOKEN", mask(self.github.is_some() && app.is_none())),
+            (
+                "GITHUB_API_URL",
+                plain(self.github.as_ref().map(|github| github.api_url.as_str())),
+            ),
+            ("SESSION_IMAGE", plain(self.session_image.as_deref())),
+            ("NOTIFY_WEBHOOK_URL", mask(self.chat.is_some())),
+            (
+                "NOTIFY_TYPE",
+                plain(self.chat.as_ref().map(|notify| match notify.kind {
+                    ChatKind::Slack => "channel-a",
+                    ChatKind::Teams => "channel-b",
+                })),
+            ),
+            (
+                "DEDUP_WINDOW_HOURS",
+                (self.dedup_window.unwrap_or_default().as_secs() / 3600).to_string(),
+            ),
+            (
+                "DISPATCH_BREAKER_THRESHOLD",
+                self.breaker_threshold.unwrap_or(0).to_string(),
+            ),
+            ("SECRETS_KEY", mask(self.secrets_key.is_some())),
+            (
+                "RUNNER_MODE",
+                plain(self.runner_mode.map(RunnerMode::as_str)),
+            ),
+            ("RUNNER_IMAGE_PREFIXES", self.image_prefixes.join(",")),
+            ("REAPER_DRY_RUN", self.reaper.dry_run.to_string()),
+            (
+                "REAPER_ALERT_THRESHOLD",
+                self.reaper.alert_threshold.unwrap_or(0).to_string(),
+            ),
+            ("TRUSTED_PROXIES", proxies.join(",")),
+            (
+                "LOG_FORMAT",
+                match self.log_format {
+                    LogFormat::Text => "text",
+                    LogFormat::Json => "json",
+                }
+                .to_owned(),
+            ),
+            ("LOG_LEVEL", self.log_level.clone()),
+            ("LOG_KEEP_DAYS", self.log_keep_days.to_string()),
+            ("ALLOW_PLAIN_HTTP", self.allow_plain_http.to_string()),
+            (
+                "ALLOW_WORKFLOW_TOKEN",
+                self.allow_workflow_token.to_string(),
+            ),
+            ("METRICS", self.metrics.enabled.to_string()),
+            ("METRICS_TOKEN", mask(self.metrics.token.is_some())),
+        ];
+        values.extend(session_hosts::effective(
+            &self.vm_sessions,
+            &self.containers,
+            &self.model_keys,
+        ));
+        values.extend(self.proxy.effective());
+        values.extend(ticketing::effective(
+            self.linear.as_ref(),
+            self.jira.as_ref(),
+        ));
+        values
+    }
+
+    /// Every secret value, so that it can be kept out of logs and errors.
+    pub fn secrets(&self) -> Vec<&str> {
+        let github = self
+            .github
+            .as_ref()
+            .map(|github| match &github.credentials {
+                GitHubAuthConfig::Token(token) => token,
+                GitHubAuthConfig::App { private_key, .. } => private_key,
+            });
+        [
+            self.admin_access_code.as_ref(),
+            self.runner_token_secret.as_ref(),
+            self.scm_webhook_secret.as_ref(),
+            self.linear_webhook_secret.as_ref(),
+            self.jira_webhook_secret.as_ref(),
+            self.gap_fill_trigger_secret.as_ref(),
+            self.linear.as_ref().map(LinearConfig::secret),
+            self.jira.as_ref().map(JiraConfig::secret),
+            github,
+            self.chat.as_ref().map(|notify| &notify.url),
+            self.secrets_key.as_ref(),
+            self.vm_sessions.token.as_ref(),
+            self.metrics.token.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.model_keys.iter().map(|(_, key)| key))
+        .chain(self.proxy.passwords())
+        .map(Secret::expose)
+        .collect()
+    }
+}

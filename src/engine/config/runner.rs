@@ -1,0 +1,44 @@
+//! Where runs execute, in what image, with which secrets, and what becomes of what they leave.
+
+use domain::crypto::sealing::SealingKey;
+use domain::runner_mode::RunnerMode;
+use domain::secret::Secret;
+
+use super::ReaperConfig;
+use super::validator::Validator;
+
+impl Validator {
+    pub(super) fn secrets_key(&mut self, key: Option<Secret>) -> Option<Secret> {
+        if let Some(Err(cause)) = key.as_ref().map(SealingKey::parse) {
+            self.problems.push(format!("SECRETS_KEY: {cause}"));
+        }
+        key
+    }
+
+    pub(super) fn runner_mode(&mut self, given: Option<&str>) -> Option<RunnerMode> {
+        let text = given.map(str::trim).filter(|text| !text.is_empty())?;
+        let mode = RunnerMode::parse(text);
+        self.require(mode.is_some(), || {
+            format!("RUNNER_MODE must be one of: default, ci, vm, local, shadow, not '{text}'")
+        });
+        mode
+    }
+
+    pub(super) fn image_prefixes(&mut self, given: Option<&str>) -> Vec<String> {
+        let parts = given.unwrap_or_default().split(',').map(str::trim);
+        let prefixes = parts.filter(|part| !part.is_empty()).map(str::to_owned);
+        prefixes.collect()
+    }
+
+    pub(super) fn reaper(&mut self, dry_run: &str, alert_threshold: &str) -> ReaperConfig {
+        let threshold = self.parse::<u32>(
+            "REAPER_ALERT_THRESHOLD",
+            alert_threshold,
+            "a whole number of machines",
+        );
+        ReaperConfig {
+            dry_run: self.parse::<bool>("REAPER_DRY_RUN", dry_run, "true or false"),
+            alert_threshold: Some(threshold).filter(|threshold| *threshold > 0),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Reading each value, and collecting what is wrong with any.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use domain::crypto::app_jwt::AppKey;
+use domain::secret::Secret;
+use domain::templates::is_image_name;
+use vendors::chat::ChatKind;
+
+use super::address::{is_http, is_https, is_loopback};
+use super::{ChatConfig, GitHubAuthConfig, GitHubConfig, LogFormat};
+
+/// Collects what is wrong.
+pub(super) struct Validator {
+    pub(super) problems: Vec<String>,
+    pub(super) allow_plain_http: bool,
+    /// Variables whose address is plain HTTP beyond this machine, which is allowed.
+    pub(super) plain_http_variables: Vec<&'static str>,
+}
+
+impl Validator {
+    pub(super) fn new(wrong: Vec<String>, allow_plain_http: &str) -> Self {
+        let mut check = Self {
+            problems: wrong,
+            allow_plain_http: false,
+            plain_http_variables: Vec::new(),
+        };
+        check.allow_plain_http =
+            check.parse::<bool>("ALLOW_PLAIN_HTTP", allow_plain_http, "true or false");
+        check
+    }
+
+    pub(super) fn require(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.problems.push(problem());
+        }
+    }
+
+    pub(super) fn parse<T: ConfigValue>(
+        &mut self,
+        name: &str,
+        text: &str,
+        what: &str,
+    ) -> T::Output {
+        T::read(text.trim()).unwrap_or_else(|| {
+            self.problems
+                .push(format!("{name} must be {what}, not '{text}'"));
+            T::Output::default()
+        })
+    }
+
+    pub(super) fn milliseconds(&mut self, name: &str, text: &str, least: u64) -> Duration {
+        let milliseconds = text.trim().parse().unwrap_or_default();
+        self.require(milliseconds >= least, || {
+            format!("{name} must be at least {least} milliseconds, not '{text}'")
+        });
+        Duration::from_millis(milliseconds)
+    }
+
+    pub(super) fn optional_url(
+        &mut self,
+        name: &'static str,
+        text: Option<String>,
+    ) -> Option<String> {
+        text.filter(|text| !text.trim().is_empty())
+            .map(|text| self.base_url(name, &text))
+    }
+
+    pub(super) fn base_url(&mut self, name: &'static str, text: &str) -> String {
+        // The parser forgives blanks around it; what is put together with it would hold them.
+        let text = text.trim();
+        if is_http(text) {
+            self.encrypted(name, text);
+        } else {
+            self.problems.push(format!(
+                "{name} must be an http or https address, not '{text}'"
+            ));
+        }
+        text.trim_end_matches('/').to_owned()
+    }
+
+    /// Refuses plain HTTP beyond this machine, unless it is allowed: a credential goes along with each
+    /// request. The address is not shown; it may be a credential itself.
+    fn encrypted(&mut self, name: &'static str, address: &str) {
+        if is_https(address) || is_loopback(address) {
+            return;
+        }
+        if self.allow_plain_http {
+            self.plain_http_variables.push(name);
+        } else {
+            self.problems.push(format!(
+                "{name} must be an https address: over plain http, anyone on the network path can read the \
+                 credentials (ALLOW_PLAIN_HTTP=true allows it)"
+            ));
+        }
+    }
+
+    pub(super) fn github(
+        &mut self,
+        app: Option<String>,
+        key: Option<Secret>,
+        token: Option<Secret>,
+        url: String,
+    ) -> Option<GitHubConfig> {
+        let credentials = match (app.filter(|id| !id.is_empty()), key, token) {
+            (Some(id), Some(private_key), None) => {
+                if let Err(cause) = AppKey::from_pem(private_key.expose()) {
+                    self.problems
+                        .push(format!("GITHUB_APP_PRIVATE_KEY: {cause}"));
+                }
+                GitHubAuthConfig::App { id, private_key }
+            }
+            (None, None, Some(token)) => GitHubAuthConfig::Token(token),
+            (None, None, None) => return None,
+            (Some(_), None, _) => {
+                return self.no_github("GITHUB_APP_ID is set and GITHUB_APP_PRIVATE_KEY is not");
+            }
+            (None, Some(_), _) => {
+                return self.no_github("GITHUB_APP_PRIVATE_KEY is set and GITHUB_APP_ID is not");
+            }
+            (Some(_), Some(_), Some(_)) => {
+                return self.no_github("GITHUB_TOKEN and a GitHub App are both set; set one");
+            }
+        };
+        Some(GitHubConfig {
+            credentials,
+            api_url: self.base_url("GITHUB_API_URL", &url),
+        })
+    }
+
+    fn no_github(&mut self, problem: &str) -> Option<GitHubConfig> {
+        self.problems.push(problem.to_owned());
+        None
+    }
+
+    pub(super) fn chat(&mut self, url: Option<Secret>, kind: &str) -> Option<ChatConfig> {
+        let kind = match kind {
+            "channel-a" | "slack" => Some(ChatKind::Slack),
+            "channel-b" | "teams" => Some(ChatKind::Teams),
+            _ => None,
+        };
+        self.require(kind.is_some(), || {
+            "NOTIFY_TYPE must be channel-a or channel-b".to_owned()
+        });
+        let url = url?;
+        self.require(is_http(url.expose()), || {
+            "NOTIFY_WEBHOOK_URL must be an http or https address".to_owned()
+        });
+        self.encrypted("NOTIFY_WEBHOOK_URL", url.expose());
+        Some(ChatConfig { url, kind: kind? })
+    }
+
+    pub(super) fn image(&mut self, name: &str, image: Option<String>) -> Option<String> {
+        let image = image
+            .map(|image| image.trim().to_owned())
+            .filter(|image| !image.is_empty())?;
+        self.require(is_image_name(&image), || {
+            format!("{name} must be the name of a container image, not '{image}'")
+        });
+        Some(image)
+    }
+
+    pub(super) fn trusted_proxies(&mut self, list: &str) -> Vec<IpAddr> {
+        let addresses = list
+            .split(',')
+            .map(str::trim)
+            .filter(|address| !address.is_empty());
+        addresses
+            .filter_map(|text| {
+                self.parse::<IpAddr>("TRUSTED_PROXIES", text, "a list of IP addresses")
+            })
+            .collect()
+    }
+
+    pub(super) fn log_format(&mut self, text: &str) -> LogFormat {
+        match text {
+            "json" => LogFormat::Json,
+            "text" => LogFormat::Text,
+            other => {
+                self.problems
+                    .push(format!("LOG_FORMAT must be text or json, not '{other}'"));
+                LogFormat::Text
+            }
+        }
+    }
+
+    /// A word that is no level would be taken for the name of a module, and silence everything else.
+    pub(super) fn log_level(&mut self, text: String) -> String {
+        if text.trim().is_empty() {
+            return LevelFilter::INFO.to_string();
+        }
+        // What stands in braces are conditions on fields, which may hold commas of their own.
+        let is_word = |part: &&str| !part.contains(['=', '[', '{', '}']);
+        let mut words = text.split(',').filter(is_word).map(str::trim);
+        let are_levels =
+            text.contains('{') || words.all(|word| word.parse::<LevelFilter>().is_ok());
+        let is_filter = EnvFilter::builder().parse(&text).is_ok();
+        self.require(are_levels && is_filter, || {
+            format!(
+                "LOG_LEVEL must be error, warn, info, debug, trace, or a filter such as \
+                 info,agent_implement=debug, not '{text}'"
+            )
+        });
+        text
+    }
+}
+
+/// What [`Check::parse`] can read; a value that cannot be read stands in as its default, since the
+/// configuration is refused anyway.
+pub(super) trait ConfigValue {
+    type Output: Default;
+    fn read(text: &str) -> Option<Self::Output>;
+}
+
+impl ConfigValue for IpAddr {
+    type Output = Option<IpAddr>;
+    fn read(text: &str) -> Option<Self::Output> {
+        text.parse().ok().map(Some)
+    }
+}
+
+macro_rules! parsed_number {
+    ($($number:ty),*) => {$(
+        impl ConfigValue for $number {
+            type Output = $number;
+            fn read(text: &str) -> Option<Self::Output> {
+                text.parse().ok()
+            }
+        }
+    )*};
+}
+parsed_number!(u16, u32);
+
+impl ConfigValue for bool {
+    type Output = bool;
+    fn read(text: &str) -> Option<Self::Output> {
+        match text {
+            "true" | "1" => Some(true),
+            "false" | "0" | "" => Some(false),
+            _ => None,
+        }
+    }
+}

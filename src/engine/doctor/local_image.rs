@@ -1,0 +1,36 @@
+//! Whether the image of local containers is there and made for runs.
+
+use crate::app::App;
+use domain::check_result::CheckResult;
+use domain::machine::HostKind;
+
+/// The label of images that hold this program. (packaging/docker/Dockerfile.runner)
+const LABEL: &str = "agent_implement_runner";
+
+/// Looks at the image. `is_needed` tells whether runs of a project execute in it. None without an engine,
+/// and when another check says that the engine does not answer.
+pub(super) async fn examine(app: &App, is_needed: bool) -> Option<CheckResult> {
+    let containers = &app.config.containers;
+    if !app.sessions.has_host(HostKind::Local) || !(is_needed || containers.is_explicit) {
+        return None;
+    }
+    let (check, image) = ("local-image", containers.image.as_str());
+    let labels = app.sessions.image_labels(image).await.ok()?;
+    let build = "docker build -f packaging/docker/Dockerfile.runner -t";
+    Some(match labels {
+        None => {
+            let what = format!("the image {image} is not on this machine");
+            let missing = match is_needed {
+                true => CheckResult::error(check, what),
+                false => CheckResult::warning(check, what),
+            };
+            missing
+                .with_impact("A run in a container fails unless a registry has the image.")
+                .with_remedy(format!("Build it ({build} {image} .), or set LOCAL_RUNNER_IMAGE."))
+        }
+        Some(labels) if labels.contains_key(LABEL) => CheckResult::ok(check, format!("{image} is there")),
+        Some(_) => CheckResult::warning(check, format!("{image} has no label {LABEL}"))
+            .with_impact("It may lack agent-implement, git or an agent; a run fails without them.")
+            .with_remedy(format!("Build it from packaging/docker/Dockerfile.runner ({build} {image} .), or on top of that image.")),
+    })
+}

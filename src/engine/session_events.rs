@@ -1,0 +1,71 @@
+//! What a session says of itself on the way.
+//!
+//! An event proves that the run runs, and becomes a comment on its ticket: both in one commit, once
+//! for each event however often it is told. What a shadow run or work on an open pull request says is
+//! kept from the ticket.
+
+use crate::app::App;
+use domain::comments;
+use domain::crypto::sha256_hex;
+use domain::effect::Effect;
+use domain::job::{Job, RunHandle};
+use domain::session_event::SessionEvent;
+use domain::transition::JobEvent;
+use store::{ReadableTx, StoreResult, jobs, outbox, session_events};
+use vendors::http::run_blocking_if_large;
+
+use super::job_events::{self, BreakerPolicy, EventOutcome};
+
+/// The active job whose session was started with this nonce.
+pub fn job_by_nonce(tx: &impl ReadableTx, nonce: &str) -> StoreResult<Option<Job>> {
+    let job = jobs::of_nonce(tx, &sha256_hex(nonce))?;
+    Ok(job.filter(Job::is_active))
+}
+
+/// Takes an event of the session of this nonce. `identity` tells it from the others of its job.
+/// False when the nonce is none of an active job.
+pub async fn record(
+    app: &App,
+    nonce: &str,
+    event: SessionEvent,
+    identity: String,
+) -> StoreResult<bool> {
+    let (nonce, identity) = (nonce.to_owned(), sha256_hex(&identity));
+    let name = event.name();
+    let is_failure = matches!(event, SessionEvent::Error { .. });
+    let (now, policy) = (app.now(), BreakerPolicy::from_config(&app.config));
+    let Some(job) = app.store.read(|tx| job_by_nonce(tx, &nonce))? else {
+        return Ok(false);
+    };
+    let sentence = event.ticket_message(|number| app.pull_url(&job.repo, number));
+    let redactor = app.redactor.clone();
+    let sentence =
+        run_blocking_if_large(sentence.len(), move || redactor.redact_owned(sentence)).await;
+    let told = app.store.write(move |tx| {
+        let Some(job) = job_by_nonce(tx, &nonce)? else {
+            return Ok(None);
+        };
+        let id = job.id.clone();
+        let mut job = match job_events::apply(tx, policy, &id, JobEvent::StepReported, now)? {
+            EventOutcome::Advanced(job) | EventOutcome::Refused(job, _) => *job,
+            EventOutcome::JobNotFound => return Ok(None),
+        };
+        let is_told = job.kind.phase().is_some() && !job.shadow;
+        if session_events::record(tx, &id, &identity)? && is_told {
+            let log_url = job.run.as_ref().and_then(RunHandle::log_url);
+            let body = comments::session_comment(&sentence, now, log_url);
+            let issue = job.issue.clone();
+            outbox::push(tx, &Effect::TicketComment { issue, body }, now)?;
+            if is_failure {
+                job.failure_reported = true;
+                jobs::put(tx, &job)?;
+            }
+        }
+        Ok(Some(id))
+    });
+    let told = told.await?;
+    if let Some(job) = &told {
+        tracing::info!(job_id = %job, event = name, "The session told how far it is.");
+    }
+    Ok(told.is_some())
+}

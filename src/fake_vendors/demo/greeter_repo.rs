@@ -1,0 +1,201 @@
+//! What stands in the demo's repository, and what the scripted agent makes of each ticket.
+
+use crate::scripted_agent::{Script, ScriptStep};
+
+const README: &str = "\
+# greeter
+
+A small command that greets.
+
+    ./greet.sh
+
+## Tests
+
+    sh tests/run.sh
+";
+
+const GREET: &str = "\
+#!/bin/sh
+# Greets whoever is there.
+echo \"Hello, world!\"
+";
+
+const TESTS: &str = "\
+#!/bin/sh
+# Runs every check; the first that fails ends the run.
+set -eu
+cd \"$(dirname \"$0\")/..\"
+
+check() {
+    expected=$1
+    shift
+    actual=$(\"$@\")
+    if [ \"$actual\" != \"$expected\" ]; then
+        echo \"FAIL: $*: expected '$expected', got '$actual'\" >&2
+        exit 1
+    fi
+    echo \"ok: $*\"
+}
+
+check \"Hello, world!\" ./greet.sh
+";
+
+const GREET_BY_NAME: &str = "\
+#!/bin/sh
+# Greets the people named as arguments, or the world.
+set -eu
+
+if [ $# -eq 0 ]; then
+    set -- world
+fi
+for name in \"$@\"; do
+    echo \"Hello, $name!\"
+done
+";
+
+const FAREWELL: &str = "\
+#!/bin/sh
+# Says goodbye to the people named as arguments, or to everybody.
+set -eu
+
+if [ $# -eq 0 ]; then
+    set -- everybody
+fi
+for name in \"$@\"; do
+    echo \"Goodbye, $name!\"
+done
+";
+
+/// A script as agents write them when they are in a hurry. Taken apart, so that this file does not
+/// look like one that leaks.
+const PUBLISH: &str = concat!(
+    "\
+#!/bin/sh
+# Uploads today's greeting to the bucket that the website reads.
+set -eu
+
+export AWS_ACCESS_KEY_ID=",
+    "AKIA",
+    "Q3EGWTVZ7LMN5RKD",
+    "
+./greet.sh | aws s3 cp - s3://greetings/today.txt
+"
+);
+
+const MOTTO: &str = "\
+#!/bin/sh
+# Prints the motto of the day; a day of the week may be given, Monday is 1.
+set -eu
+
+day=${1:-$(date +%u)}
+case $day in
+    [1-5]) echo \"Small steps, every day.\" ;;
+    [67]) echo \"Rest is work, too.\" ;;
+    *)
+        echo \"motto.sh: there is no day '$day'\" >&2
+        exit 2
+        ;;
+esac
+";
+
+const MOTTO_PLAN_WHAT: &str = "\
+## What is wanted
+
+A command `motto.sh` beside `greet.sh` that prints one line fit for the day. Left out: a file of mottos that
+people edit; nobody asked for it yet.
+
+## How
+
+A `case` on the day of the week, as `date +%u` gives it. A day may be given as the first argument, which is
+also what makes it testable without touching the clock.
+";
+
+const MOTTO_PLAN_STEPS: &str = "\
+## Steps
+
+1. `motto.sh`: two mottos, and exit 2 with a message for a day that does not exist.
+2. `tests/run.sh`: one check for a working day and one for the weekend, each with the day given.
+
+## Open question
+
+Should Friday have a motto of its own? Planned as an ordinary working day.
+";
+
+/// The project's files before anybody worked on it: path and content.
+pub(super) const SEED_FILES: [(&str, &str); 3] = [
+    ("README.md", README),
+    ("greet.sh", GREET),
+    ("tests/run.sh", TESTS),
+];
+
+pub(super) fn greet_by_name_script() -> Script {
+    Script::new().pass([
+        ScriptStep::message("I'll look at how the greeting is made and tested."),
+        ScriptStep::read("greet.sh"),
+        ScriptStep::read("tests/run.sh"),
+        ScriptStep::write("greet.sh", GREET_BY_NAME),
+        ScriptStep::append(
+            "tests/run.sh",
+            "check \"Hello, Ada!\" ./greet.sh Ada\n\
+             check \"Hello, Ada!\nHello, Grace!\" ./greet.sh Ada Grace\n",
+        ),
+        ScriptStep::append(
+            "README.md",
+            "\n## Names\n\nName the people to greet:\n\n    ./greet.sh Ada Grace\n",
+        ),
+        ScriptStep::message("Now the tests."),
+        ScriptStep::run("sh tests/run.sh"),
+        ScriptStep::message(
+            "`greet.sh` now greets everybody named as an argument, one line each, and the world when \
+             nobody is named. Tests cover no, one and two names; the README shows it.",
+        ),
+    ])
+}
+
+pub(super) fn daily_motto_script() -> Script {
+    let plan = [
+        ScriptStep::message("I'll look at how commands here are made and tested."),
+        ScriptStep::read("greet.sh"),
+        ScriptStep::read("tests/run.sh"),
+        ScriptStep::write("ai-output/comments/01-what.md", MOTTO_PLAN_WHAT),
+        ScriptStep::write("ai-output/comments/02-steps.md", MOTTO_PLAN_STEPS),
+        ScriptStep::message("The plan is written."),
+    ];
+    let work = [
+        ScriptStep::message("The plan holds up; I'll follow it."),
+        ScriptStep::write("motto.sh", MOTTO),
+        ScriptStep::append(
+            "tests/run.sh",
+            "check \"Small steps, every day.\" ./motto.sh 3\ncheck \"Rest is work, too.\" ./motto.sh 7\n",
+        ),
+        ScriptStep::run("sh tests/run.sh"),
+        ScriptStep::message(
+            "`motto.sh` prints the motto of the day, as planned, with tests for both kinds of day.",
+        ),
+    ];
+    // The plan has reached the prompt when its steps are in it.
+    Script::new()
+        .pass_if_prompt_contains("You are planning", plan)
+        .pass_if_prompt_contains("`motto.sh`: two mottos", work)
+}
+
+pub(super) fn goodbye_script() -> Script {
+    Script::new().pass([
+        ScriptStep::write("farewell.sh", FAREWELL),
+        ScriptStep::append(
+            "tests/run.sh",
+            "check \"Goodbye, everybody!\" ./farewell.sh\ncheck \"Goodbye, Ada!\" ./farewell.sh Ada\n",
+        ),
+        ScriptStep::run("sh tests/run.sh"),
+        ScriptStep::message("`farewell.sh` says goodbye to everybody named, with tests."),
+    ])
+}
+
+pub(super) fn secret_leak_script() -> Script {
+    Script::new().pass([
+        ScriptStep::read("greet.sh"),
+        ScriptStep::message("The upload needs an access key; I'll put it where it is used."),
+        ScriptStep::write("publish.sh", PUBLISH),
+        ScriptStep::message("`publish.sh` uploads the greeting."),
+    ])
+}

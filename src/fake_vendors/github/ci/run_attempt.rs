@@ -1,0 +1,362 @@
+//! Lays out an attempt's folder for runner.sh: every expression evaluated, every step a script.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use serde_json::{Map, Value, json};
+
+use super::expression::ExprContexts;
+use super::workflow::{Workflow, WorkflowJob, WorkflowStep, plain_text};
+use crate::github::model::{RepoRecord, RunRecord};
+
+const RUNNER: &str = include_str!("runner.sh");
+
+/// What an attempt needs to know beside its workflow.
+pub(crate) struct RunAttempt<'a> {
+    pub repo: &'a RepoRecord,
+    pub run: &'a RunRecord,
+    pub workflow: &'a Workflow,
+    pub token: &'a str,
+    pub dir: PathBuf,
+    /// Holds `agent-implement` and `claude`.
+    pub bin_dir: &'a Path,
+    /// The search path of the machine itself.
+    pub search_path: &'a str,
+    pub api_url: &'a str,
+    pub server_url: &'a str,
+}
+
+impl RunAttempt<'_> {
+    /// Writes everything and returns the script to start.
+    pub fn write(&self) -> anyhow::Result<PathBuf> {
+        for folder in ["work", "temp", "home", "needs", "tools"] {
+            fs::create_dir_all(self.dir.join(folder))?;
+        }
+        fs::write(
+            self.dir.join("event.json"),
+            serde_json::to_vec_pretty(&self.event())?,
+        )?;
+        // Kept with the attempt, because its token is forgotten when the run ends.
+        let secrets = self.repo.secrets.values().map(String::as_str);
+        let masks: Vec<&str> = secrets.chain([self.token]).collect();
+        fs::write(self.dir.join("masks.json"), serde_json::to_vec(&masks)?)?;
+        for (at, job) in self.workflow.jobs.iter().enumerate() {
+            self.write_job(&self.dir.join(format!("job-{at:02}")), job)
+                .with_context(|| format!("job {}", job.id))?;
+        }
+        let script = self.dir.join("runner.sh");
+        fs::write(&script, RUNNER)?;
+        Ok(script)
+    }
+
+    fn write_job(&self, dir: &Path, job: &WorkflowJob) -> anyhow::Result<()> {
+        fs::create_dir_all(dir)?;
+        let mut contexts = self.contexts(&job.id);
+        let mut env = self.environment(&job.id);
+        for (key, value) in self.workflow.env.iter().chain(&job.env) {
+            env.push((
+                key.clone(),
+                contexts
+                    .interpolate(&plain_text(value))
+                    .map_err(|e| anyhow!(e))?,
+            ));
+        }
+        let declared = env
+            .iter()
+            .map(|(k, v)| (k.clone(), Value::String(v.clone())));
+        contexts
+            .0
+            .insert("env".into(), Value::Object(declared.collect()));
+        let outputs = job
+            .outputs
+            .iter()
+            .map(|(key, value)| Ok((key.clone(), contexts.interpolate(&plain_text(value))?)))
+            .collect::<Result<Vec<_>, String>>()
+            .map_err(|e| anyhow!(e))?;
+        fs::write(dir.join("id"), &job.id)?;
+        let name = job.name.as_ref().unwrap_or(&job.id);
+        fs::write(
+            dir.join("name"),
+            contexts.interpolate(name).map_err(|e| anyhow!(e))?,
+        )?;
+        fs::write(dir.join("env"), nul_lines(&env))?;
+        fs::write(dir.join("outputs"), nul_lines(&outputs))?;
+        fs::write(dir.join("needs"), job.needs.join("\n") + "\n")?;
+        let condition = contexts.condition(job.condition.as_deref());
+        fs::write(dir.join("if"), condition.map_err(|e| anyhow!(e))?)?;
+        for (at, step) in job.steps.iter().enumerate() {
+            self.write_step(&dir.join(format!("step-{at:02}")), &contexts, job, step)
+                .map_err(|e| anyhow!(e))
+                .with_context(|| format!("step {}", at + 1))?;
+        }
+        Ok(())
+    }
+
+    fn write_step(
+        &self,
+        dir: &Path,
+        contexts: &ExprContexts,
+        job: &WorkflowJob,
+        step: &WorkflowStep,
+    ) -> Result<(), String> {
+        let save = |name: &str, text: String| {
+            fs::write(dir.join(name), text).map_err(|error| format!("{name}: {error}"))
+        };
+        fs::create_dir_all(dir).map_err(|error| error.to_string())?;
+        let folder = dir
+            .file_name()
+            .map(|name| name.to_string_lossy().replace('-', "_"));
+        let mut inner = ExprContexts(contexts.0.clone());
+        let mut env = Vec::new();
+        for (key, value) in &step.env {
+            env.push((key.clone(), contexts.interpolate(&plain_text(value))?));
+        }
+        if let Some(Value::Object(known)) = inner.0.get_mut("env") {
+            known.extend(
+                env.iter()
+                    .map(|(k, v)| (k.clone(), Value::String(v.clone()))),
+            );
+        }
+        save(
+            "id",
+            step.id
+                .clone()
+                .unwrap_or_else(|| format!("__{}", folder.unwrap_or_default())),
+        )?;
+        save("if", inner.condition(step.condition.as_deref())?)?;
+        save("env", nul_lines(&env))?;
+        save("name", step_name(step, &inner)?)?;
+        if step.continue_on_error {
+            save("continue", String::new())?;
+        }
+        let Some(run) = &step.run else {
+            return Ok(());
+        };
+        let script = inner.interpolate(run)?;
+        let shell = step.shell.as_ref().or(job.shell.as_ref());
+        let shell = match shell.map(String::as_str) {
+            None => "bash -e",
+            Some("bash") => "bash --noprofile --norc -eo pipefail",
+            Some("sh") => "sh -e",
+            Some(other) => other.strip_suffix(" {0}").unwrap_or(other),
+        };
+        let work = self.dir.join("work");
+        let workdir = step.workdir.as_ref().or(job.workdir.as_ref());
+        let workdir = match workdir {
+            Some(sub) => work.join(inner.interpolate(sub)?),
+            None => work,
+        };
+        save("header", header(&script, shell, &env))?;
+        save("script", script)?;
+        save("shell", shell.to_owned())?;
+        save("workdir", workdir.to_string_lossy().into_owned())
+    }
+
+    fn event(&self) -> Value {
+        let repo = self.repo;
+        let inputs = self.workflow.event_inputs(&self.run.inputs);
+        json!({
+            "inputs": if inputs.is_empty() { Value::Null } else { Value::Object(inputs) },
+            "ref": format!("refs/heads/{}", self.run.branch),
+            "workflow": self.run.workflow,
+            "repository": {
+                "id": repo.id,
+                "name": repo.name,
+                "full_name": repo.full_name(),
+                "private": true,
+                "default_branch": repo.default_branch,
+                "html_url": format!("{}/{}", self.server_url, repo.full_name()),
+                "clone_url": format!("{}/{}.git", self.server_url, repo.full_name()),
+                "owner": {"login": repo.owner, "type": "Organization"},
+            },
+            "sender": {"login": self.run.actor, "type": "Bot"},
+        })
+    }
+
+    fn contexts(&self, job: &str) -> ExprContexts {
+        let (repo, run) = (self.repo, self.run);
+        let mut github = github_context(repo, run, &self.event(), self.api_url, self.server_url);
+        github.insert("token".into(), json!(self.token));
+        github.insert("job".into(), json!(job));
+        github.insert("workspace".into(), json!(self.dir.join("work")));
+        github.insert("event_path".into(), json!(self.dir.join("event.json")));
+        let mut secrets: Map<String, Value> = repo
+            .secrets
+            .iter()
+            .map(|(k, v)| (k.clone(), json!(v)))
+            .collect();
+        secrets.insert("GITHUB_TOKEN".into(), json!(self.token));
+        let mut contexts = Map::new();
+        contexts.insert("github".into(), Value::Object(github));
+        contexts.insert("secrets".into(), Value::Object(secrets));
+        contexts.insert("vars".into(), json!(repo.variables));
+        contexts.insert(
+            "inputs".into(),
+            Value::Object(self.workflow.typed_inputs(&run.inputs)),
+        );
+        contexts.insert(
+            "runner".into(),
+            json!({
+                "os": "Linux", "arch": "X64", "name": "sandbox",
+                "temp": self.dir.join("temp"), "tool_cache": self.dir.join("tools"),
+            }),
+        );
+        ExprContexts(contexts)
+    }
+
+    fn environment(&self, job: &str) -> Vec<(String, String)> {
+        let (repo, run) = (self.repo, self.run);
+        let at = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
+        let pairs = [
+            (
+                "PATH",
+                format!("{}:{}", self.bin_dir.display(), self.search_path),
+            ),
+            ("HOME", at("home")),
+            ("LANG", "C.UTF-8".into()),
+            ("CI", "true".into()),
+            ("GITHUB_ACTIONS", "true".into()),
+            ("GITHUB_EVENT_PATH", at("event.json")),
+            ("GITHUB_EVENT_NAME", "workflow_dispatch".into()),
+            ("GITHUB_REPOSITORY", repo.full_name()),
+            ("GITHUB_REPOSITORY_ID", repo.id.to_string()),
+            ("GITHUB_REPOSITORY_OWNER", repo.owner.clone()),
+            ("GITHUB_RUN_ID", run.id.to_string()),
+            ("GITHUB_RUN_NUMBER", run.number.to_string()),
+            ("GITHUB_RUN_ATTEMPT", run.attempt.to_string()),
+            ("GITHUB_WORKFLOW", run.workflow_name.clone()),
+            ("GITHUB_JOB", job.to_owned()),
+            ("GITHUB_ACTOR", run.actor.clone()),
+            ("GITHUB_TRIGGERING_ACTOR", run.actor.clone()),
+            ("GITHUB_SERVER_URL", self.server_url.to_owned()),
+            ("GITHUB_API_URL", self.api_url.to_owned()),
+            (
+                "GITHUB_GRAPHQL_URL",
+                self.api_url.replace("/api/v3", "/api/graphql"),
+            ),
+            ("GITHUB_WORKSPACE", at("work")),
+            ("GITHUB_SHA", run.sha.clone()),
+            ("GITHUB_REF", format!("refs/heads/{}", run.branch)),
+            ("GITHUB_REF_NAME", run.branch.clone()),
+            ("GITHUB_REF_TYPE", "branch".into()),
+            ("RUNNER_TEMP", at("temp")),
+            ("RUNNER_TOOL_CACHE", at("tools")),
+            ("RUNNER_OS", "Linux".into()),
+            ("RUNNER_ARCH", "X64".into()),
+            ("RUNNER_NAME", "sandbox".into()),
+            ("RUNNER_ENVIRONMENT", "github-hosted".into()),
+        ];
+        pairs.map(|(key, value)| (key.to_owned(), value)).to_vec()
+    }
+}
+
+/// The `github` context as far as it is known without a job.
+pub(crate) fn github_context(
+    repo: &RepoRecord,
+    run: &RunRecord,
+    event: &Value,
+    api: &str,
+    server: &str,
+) -> Map<String, Value> {
+    let context = json!({
+        "repository": repo.full_name(),
+        "repository_owner": repo.owner,
+        "repository_id": repo.id.to_string(),
+        "run_id": run.id.to_string(),
+        "run_number": run.number.to_string(),
+        "run_attempt": run.attempt.to_string(),
+        "workflow": run.workflow_name,
+        "actor": run.actor,
+        "triggering_actor": run.actor,
+        "sha": run.sha,
+        "ref": format!("refs/heads/{}", run.branch),
+        "ref_name": run.branch,
+        "ref_type": "branch",
+        "event_name": "workflow_dispatch",
+        "event": event,
+        "server_url": server,
+        "api_url": api,
+        "graphql_url": api.replace("/api/v3", "/api/graphql"),
+    });
+    match context {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// The run's title: its `run-name`, else the workflow's own name.
+pub(crate) fn run_title(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> String {
+    let Some(name) = &workflow.run_name else {
+        return run.workflow_name.clone();
+    };
+    let event = json!({"inputs": workflow.event_inputs(&run.inputs)});
+    let mut contexts = Map::new();
+    contexts.insert(
+        "inputs".into(),
+        Value::Object(workflow.typed_inputs(&run.inputs)),
+    );
+    contexts.insert("vars".into(), json!(repo.variables));
+    contexts.insert(
+        "github".into(),
+        Value::Object(github_context(repo, run, &event, "", "")),
+    );
+    ExprContexts(contexts)
+        .interpolate(name)
+        .unwrap_or_else(|_| name.clone())
+}
+
+/// Minutes until a job is stopped; the host's own limit is six hours.
+pub(crate) fn timeout_minutes(workflow: &Workflow, repo: &RepoRecord, run: &RunRecord) -> f64 {
+    let mut contexts = Map::new();
+    contexts.insert(
+        "inputs".into(),
+        Value::Object(workflow.typed_inputs(&run.inputs)),
+    );
+    contexts.insert("vars".into(), json!(repo.variables));
+    let contexts = ExprContexts(contexts);
+    let minutes = |value: &Value| match value {
+        Value::String(text) => contexts.interpolate(text).ok()?.parse().ok(),
+        number => number.as_f64(),
+    };
+    let jobs = workflow.jobs.iter();
+    let limits = jobs.map(|job| {
+        job.timeout_minutes
+            .as_ref()
+            .and_then(minutes)
+            .unwrap_or(360.0)
+    });
+    limits.sum()
+}
+
+fn step_name(step: &WorkflowStep, contexts: &ExprContexts) -> Result<String, String> {
+    let name = match (&step.name, &step.run, &step.uses) {
+        (Some(name), _, _) => contexts.interpolate(name)?,
+        (None, Some(run), _) => format!("Run {}", run.lines().next().unwrap_or_default()),
+        (None, None, uses) => format!("Run {}", uses.as_deref().unwrap_or_default()),
+    };
+    Ok(name.replace(['\n', '\t', '\u{2}', '\u{3}'], " "))
+}
+
+/// What the host prints before a step, environment included: a secret put there shows.
+fn header(script: &str, shell: &str, env: &[(String, String)]) -> String {
+    let mut text = format!(
+        "##[group]Run {}\n{}\nshell: {shell} {{0}}\n",
+        script.lines().next().unwrap_or_default(),
+        script.trim_end()
+    );
+    if !env.is_empty() {
+        text.push_str("env:\n");
+        for (key, value) in env {
+            text.push_str(&format!("  {key}: {value}\n"));
+        }
+    }
+    text + "##[endgroup]"
+}
+
+fn nul_lines(pairs: &[(String, String)]) -> String {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(key, value)| format!("{key}={}\0", value.replace('\0', "")))
+        .collect()
+}

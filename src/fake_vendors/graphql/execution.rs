@@ -1,0 +1,226 @@
+//! Execution of a plan over a vendor's graph.
+
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::{Map, Value, json};
+
+use super::plan::{QueryPlan, SelectedField};
+
+/// The largest page a connection gives.
+const PAGE_MAX: i64 = 250;
+
+/// What a field holds.
+pub(crate) enum Resolved<N> {
+    Leaf(Value),
+    Node(N),
+    Nodes(Vec<N>),
+    /// Everything in the connection; paging is done here.
+    Connection(Vec<N>),
+    Null,
+}
+
+/// An error of one field; the whole answer's data becomes null, as the vendors do it.
+#[derive(Debug)]
+pub(crate) struct FieldError {
+    pub message: String,
+    pub extensions: Value,
+}
+
+/// A vendor's model, seen as fields.
+pub(crate) trait Resolver {
+    type Node: Clone;
+    fn root(&self) -> Self::Node;
+    fn type_name(&self, node: &Self::Node) -> &'static str;
+    fn resolve_field(
+        &mut self,
+        node: &Self::Node,
+        name: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Resolved<Self::Node>, FieldError>;
+    /// Where a node stands in a connection: time by the asked field, then age of the row.
+    fn sort_key(&self, node: &Self::Node, by: &str) -> (i64, i64);
+    /// How the vendor words a page size beyond its maximum.
+    fn page_size_error(&self, max: i64) -> FieldError;
+}
+
+/// Answer or the one error that spoilt it, with the response key where it happened.
+pub(crate) type ExecutionResult = Result<Map<String, Value>, (String, FieldError)>;
+
+pub(crate) fn execute<G: Resolver>(graph: &mut G, plan: &QueryPlan) -> ExecutionResult {
+    let root = graph.root();
+    let mut data = Map::new();
+    for field in &plan.fields {
+        let value =
+            answer(graph, &root, field).map_err(|failure| (field.response_key.clone(), failure))?;
+        data.insert(field.response_key.clone(), value);
+    }
+    Ok(data)
+}
+
+fn object<G: Resolver>(
+    graph: &mut G,
+    node: &G::Node,
+    fields: &[SelectedField],
+) -> Result<Value, FieldError> {
+    let mut out = Map::new();
+    let ty = graph.type_name(node);
+    for field in fields {
+        if field
+            .type_condition
+            .as_deref()
+            .is_some_and(|only| only != ty)
+        {
+            continue;
+        }
+        out.insert(field.response_key.clone(), answer(graph, node, field)?);
+    }
+    Ok(Value::Object(out))
+}
+
+fn answer<G: Resolver>(
+    graph: &mut G,
+    node: &G::Node,
+    field: &SelectedField,
+) -> Result<Value, FieldError> {
+    if field.name == "__typename" {
+        return Ok(json!(graph.type_name(node)));
+    }
+    match graph.resolve_field(node, &field.name, &field.args)? {
+        Resolved::Leaf(value) => Ok(value),
+        Resolved::Null => Ok(Value::Null),
+        Resolved::Node(child) => object(graph, &child, &field.fields),
+        Resolved::Nodes(children) => children
+            .iter()
+            .map(|child| object(graph, child, &field.fields))
+            .collect::<Result<_, _>>()
+            .map(Value::Array),
+        Resolved::Connection(all) => connection(graph, all, field),
+    }
+}
+
+fn connection<G: Resolver>(
+    graph: &mut G,
+    mut all: Vec<G::Node>,
+    field: &SelectedField,
+) -> Result<Value, FieldError> {
+    let by = field
+        .args
+        .get("orderBy")
+        .and_then(Value::as_str)
+        .unwrap_or("createdAt")
+        .to_owned();
+    all.sort_by_key(|node| std::cmp::Reverse(graph.sort_key(node, &by)));
+    let page = Page::cut(graph, &all, field, &by)?;
+    let mut out = Map::new();
+    for part in &field.fields {
+        let value = match part.name.as_str() {
+            "nodes" => page
+                .nodes
+                .iter()
+                .map(|node| object(graph, node, &part.fields))
+                .collect::<Result<_, _>>()?,
+            "edges" => page
+                .nodes
+                .iter()
+                .map(|node| edge(graph, node, part, &by))
+                .collect::<Result<_, _>>()?,
+            "pageInfo" => page.info(graph, part, &by),
+            _ => json!(field.return_type),
+        };
+        out.insert(part.response_key.clone(), value);
+    }
+    Ok(Value::Object(out))
+}
+
+fn edge<G: Resolver>(
+    graph: &mut G,
+    node: &G::Node,
+    edge: &SelectedField,
+    by: &str,
+) -> Result<Value, FieldError> {
+    let mut out = Map::new();
+    for part in &edge.fields {
+        let value = match part.name.as_str() {
+            "node" => object(graph, node, &part.fields)?,
+            "cursor" => json!(cursor(graph, node, by)),
+            _ => json!(edge.return_type),
+        };
+        out.insert(part.response_key.clone(), value);
+    }
+    Ok(Value::Object(out))
+}
+
+struct Page<'a, N> {
+    nodes: &'a [N],
+    has_next: bool,
+    has_previous: bool,
+}
+
+impl<'a, N: Clone> Page<'a, N> {
+    fn cut<G: Resolver<Node = N>>(
+        graph: &G,
+        all: &'a [N],
+        field: &SelectedField,
+        by: &str,
+    ) -> Result<Self, FieldError> {
+        let number = |name: &str| field.args.get(name).and_then(Value::as_i64);
+        let first = number("first");
+        let last = number("last");
+        if first.max(last).is_some_and(|size| size > PAGE_MAX) {
+            return Err(graph.page_size_error(PAGE_MAX));
+        }
+        let place = |name: &str| {
+            let text = field.args.get(name).and_then(Value::as_str)?;
+            position(text)
+        };
+        // A cursor is a place in the order, not a row: rows that leave the filter between two
+        // pages neither repeat nor hide their neighbours.
+        let start = place("after").map_or(0, |at| {
+            all.partition_point(|node| graph.sort_key(node, by) >= at)
+        });
+        let end = place("before").map_or(all.len(), |at| {
+            all.partition_point(|node| graph.sort_key(node, by) > at)
+        });
+        let window = &all[start.min(end)..end];
+        let nodes = match (first, last) {
+            (None, Some(last)) => &window[window.len() - clamp(last, window.len())..],
+            (size, _) => &window[..clamp(size.unwrap_or(50), window.len())],
+        };
+        let backwards = first.is_none() && last.is_some();
+        let cut = nodes.len() < window.len();
+        Ok(Self {
+            nodes,
+            has_next: if backwards { end < all.len() } else { cut },
+            has_previous: if backwards { cut } else { start > 0 },
+        })
+    }
+
+    fn info<G: Resolver<Node = N>>(&self, graph: &G, part: &SelectedField, by: &str) -> Value {
+        let mut out = Map::new();
+        for field in &part.fields {
+            let value = match field.name.as_str() {
+                "hasNextPage" => json!(self.has_next),
+                "hasPreviousPage" => json!(self.has_previous),
+                "startCursor" => json!(self.nodes.first().map(|node| cursor(graph, node, by))),
+                "endCursor" => json!(self.nodes.last().map(|node| cursor(graph, node, by))),
+                _ => json!("PageInfo"),
+            };
+            out.insert(field.response_key.clone(), value);
+        }
+        Value::Object(out)
+    }
+}
+
+fn clamp(size: i64, len: usize) -> usize {
+    usize::try_from(size).unwrap_or(0).min(len)
+}
+
+fn cursor<G: Resolver>(graph: &G, node: &G::Node, by: &str) -> String {
+    let (time, row) = graph.sort_key(node, by);
+    BASE64URL_NOPAD.encode(format!("{time}:{row}").as_bytes())
+}
+
+fn position(cursor: &str) -> Option<(i64, i64)> {
+    let text = String::from_utf8(BASE64URL_NOPAD.decode(cursor.as_bytes()).ok()?).ok()?;
+    let (time, row) = text.split_once(':')?;
+    Some((time.parse().ok()?, row.parse().ok()?))
+}

@@ -1,0 +1,298 @@
+//! What each mutation changes, and what it refuses.
+//!
+//! All checks of a mutation run before its first change, so a refusal leaves nothing half done.
+
+use serde_json::{Map, Value, json};
+
+use super::model::{Attachment, Model};
+use super::resolvers::Node;
+use crate::clock;
+use crate::graphql::{FieldError, Resolved};
+
+type Args = Map<String, Value>;
+type Done = Result<Node, FieldError>;
+
+/// An error the vendor blames on its caller.
+pub(crate) fn invalid_input(message: &str, presentable: &str) -> FieldError {
+    FieldError {
+        message: message.to_owned(),
+        extensions: json!({
+            "type": "invalid input",
+            "code": "INVALID_INPUT",
+            "userError": true,
+            "userPresentableMessage": presentable,
+        }),
+    }
+}
+
+pub(crate) fn not_found(what: &str) -> FieldError {
+    FieldError {
+        message: format!("Entity not found: {what}"),
+        extensions: json!({
+            "type": "invalid input",
+            "code": "INPUT_ERROR",
+            "statusCode": 400,
+            "userError": true,
+            "userPresentableMessage": format!("Could not find referenced {what}."),
+        }),
+    }
+}
+
+pub(crate) fn mutate(
+    model: &mut Model,
+    name: &str,
+    args: &Args,
+) -> Result<Resolved<Node>, FieldError> {
+    let empty = Args::new();
+    let input = args
+        .get("input")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let id = text(args, "id").unwrap_or_default();
+    let node = match name {
+        "issueAddLabel" => set_label(model, id, args, true)?,
+        "issueRemoveLabel" => set_label(model, id, args, false)?,
+        "issueUpdate" => update_issue(model, id, input)?,
+        "issueCreate" => create_issue(model, input)?,
+        "issueLabelCreate" => create_label(model, input)?,
+        "commentCreate" => create_comment(model, input)?,
+        "commentUpdate" => update_comment(model, id, input)?,
+        "commentDelete" => delete_comment(model, id)?,
+        "attachmentCreate" => create_attachment(model, input)?,
+        "issueRelationCreate" => create_relation(model, input)?,
+        other => return Err(not_found(other)),
+    };
+    Ok(Resolved::Node(node))
+}
+
+fn text<'a>(args: &'a Args, name: &str) -> Option<&'a str> {
+    args.get(name).and_then(Value::as_str)
+}
+
+fn payload(name: &'static str, node: Node) -> Node {
+    Node::Payload(name, Some(Box::new(node)))
+}
+
+fn issue(model: &Model, id: &str) -> Result<usize, FieldError> {
+    model.find_issue(id).ok_or_else(|| not_found("Issue"))
+}
+
+/// A label that may stand on this issue.
+fn label(model: &Model, issue: usize, id: &str) -> Result<usize, FieldError> {
+    let at = model.labels.iter().position(|label| label.id == id);
+    let at = at.ok_or_else(|| not_found("IssueLabel"))?;
+    let team = model.labels[at].team;
+    if team.is_some_and(|team| team != model.issues[issue].team) {
+        return Err(invalid_input(
+            "LabelIds for incorrect team",
+            "The label is not associated with the same team as the issue.",
+        ));
+    }
+    Ok(at)
+}
+
+fn set_label(model: &mut Model, id: &str, args: &Args, added: bool) -> Done {
+    let issue = issue(model, id)?;
+    let label = label(model, issue, text(args, "labelId").unwrap_or_default())?;
+    model.set_label(issue, label, added, true);
+    Ok(payload("IssuePayload", Node::Issue(issue)))
+}
+
+fn labels(model: &Model, issue: usize, input: &Args, key: &str) -> Result<Vec<usize>, FieldError> {
+    let ids = input.get(key).and_then(Value::as_array);
+    ids.into_iter()
+        .flatten()
+        .map(|id| label(model, issue, id.as_str().unwrap_or_default()))
+        .collect()
+}
+
+fn update_issue(model: &mut Model, id: &str, input: &Args) -> Done {
+    let at = issue(model, id)?;
+    let state = match text(input, "stateId") {
+        Some(id) => Some(state(model, model.issues[at].team, id)?),
+        None => None,
+    };
+    let mut added = labels(model, at, input, "addedLabelIds")?;
+    let mut removed = labels(model, at, input, "removedLabelIds")?;
+    if input.get("labelIds").is_some_and(Value::is_array) {
+        let wanted = labels(model, at, input, "labelIds")?;
+        let present = model.issues[at].labels.iter();
+        removed.extend(present.filter(|label| !wanted.contains(label)));
+        added.extend(wanted);
+    }
+    if let Some(parent) = text(input, "parentId") {
+        model.issues[at].parent = Some(issue(model, parent)?);
+    }
+    let row = &mut model.issues[at];
+    if let Some(title) = text(input, "title") {
+        row.title = title.to_owned();
+    }
+    if let Some(description) = text(input, "description") {
+        row.description = Some(description.to_owned());
+    }
+    if let Some(priority) = input.get("priority").and_then(Value::as_u64) {
+        row.priority = u8::try_from(priority).unwrap_or(0);
+    }
+    row.updated_at = clock::now_ms();
+    for label in added {
+        model.set_label(at, label, true, true);
+    }
+    for label in removed {
+        model.set_label(at, label, false, true);
+    }
+    if let Some(state) = state {
+        model.set_state(at, state);
+    }
+    Ok(payload("IssuePayload", Node::Issue(at)))
+}
+
+fn state(model: &Model, team: usize, id: &str) -> Result<usize, FieldError> {
+    let at = model.states.iter().position(|state| state.id == id);
+    let at = at.ok_or_else(|| not_found("WorkflowState"))?;
+    if model.states[at].team != team {
+        return Err(invalid_input(
+            "Discrepancy between issue team and state team",
+            "The workflow state belongs to another team.",
+        ));
+    }
+    Ok(at)
+}
+
+fn create_issue(model: &mut Model, input: &Args) -> Done {
+    let team = text(input, "teamId").unwrap_or_default();
+    let team = find_team(model, team).ok_or_else(|| not_found("Team"))?;
+    let at = model.add_issue(team, None, text(input, "title").unwrap_or("Untitled"));
+    if let Some(id) = text(input, "id") {
+        model.issues[at].id = id.to_owned();
+    }
+    let id = model.issues[at].id.clone();
+    update_issue(model, &id, input)
+}
+
+pub(crate) fn find_team(model: &Model, id: &str) -> Option<usize> {
+    model
+        .teams
+        .iter()
+        .position(|team| team.id == id || team.key == id)
+}
+
+fn create_label(model: &mut Model, input: &Args) -> Done {
+    let name = text(input, "name").unwrap_or_default();
+    let team = match text(input, "teamId") {
+        Some(id) => Some(find_team(model, id).ok_or_else(|| not_found("Team"))?),
+        None => None,
+    };
+    let taken =
+        |label: &super::model::Label| label.team == team && label.name.eq_ignore_ascii_case(name);
+    if model.labels.iter().any(taken) {
+        return Err(invalid_input(
+            "duplicate label name",
+            "A label with this name already exists.",
+        ));
+    }
+    let at = model.add_label(team, name);
+    let label = &mut model.labels[at];
+    if let Some(id) = text(input, "id") {
+        label.id = id.to_owned();
+    }
+    if let Some(color) = text(input, "color") {
+        label.color = color.to_owned();
+    }
+    label.description = text(input, "description").map(str::to_owned);
+    Ok(payload("IssueLabelPayload", Node::Label(at)))
+}
+
+fn create_comment(model: &mut Model, input: &Args) -> Done {
+    let issue = issue(model, text(input, "issueId").unwrap_or_default())?;
+    let body = text(input, "body").unwrap_or_default();
+    let id = match text(input, "id") {
+        Some(id) if !is_uuid(id) => {
+            return Err(invalid_input(
+                "Argument Validation Error",
+                "id must be a UUID.",
+            ));
+        }
+        Some(id) if model.comments.iter().any(|comment| comment.id == id) => {
+            return Err(invalid_input(
+                &format!("Entity already exists: Comment with id {id}"),
+                "An entity with this id already exists.",
+            ));
+        }
+        Some(id) => id.to_owned(),
+        None => clock::uuid(),
+    };
+    let at = model.add_comment(id, issue, body, true);
+    Ok(payload("CommentPayload", Node::Comment(at)))
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+fn comment(model: &Model, id: &str) -> Result<usize, FieldError> {
+    let found = model
+        .comments
+        .iter()
+        .position(|comment| comment.id == id && !comment.deleted);
+    found.ok_or_else(|| not_found("Comment"))
+}
+
+fn update_comment(model: &mut Model, id: &str, input: &Args) -> Done {
+    let at = comment(model, id)?;
+    let comment = &mut model.comments[at];
+    if let Some(body) = text(input, "body") {
+        comment.body = body.to_owned();
+    }
+    comment.updated_at = clock::now_ms();
+    comment.edited_at = Some(comment.updated_at);
+    Ok(payload("CommentPayload", Node::Comment(at)))
+}
+
+fn delete_comment(model: &mut Model, id: &str) -> Done {
+    let at = comment(model, id)?;
+    model.comments[at].deleted = true;
+    Ok(payload("DeletePayload", Node::Comment(at)))
+}
+
+/// The same link on the same issue is updated, which makes links idempotent.
+fn create_attachment(model: &mut Model, input: &Args) -> Done {
+    let issue = issue(model, text(input, "issueId").unwrap_or_default())?;
+    let url = text(input, "url").unwrap_or_default().to_owned();
+    let now = clock::now_ms();
+    let known = model
+        .attachments
+        .iter()
+        .position(|attachment| attachment.issue == issue && attachment.url == url);
+    let at = known.unwrap_or_else(|| {
+        model.attachments.push(Attachment {
+            id: text(input, "id").map_or_else(clock::uuid, str::to_owned),
+            issue,
+            title: String::new(),
+            subtitle: None,
+            url,
+            metadata: json!({}),
+            at: now,
+            updated: now,
+        });
+        model.attachments.len() - 1
+    });
+    let attachment = &mut model.attachments[at];
+    attachment.title = text(input, "title").unwrap_or_default().to_owned();
+    attachment.subtitle = text(input, "subtitle").map(str::to_owned);
+    attachment.updated = now;
+    if let Some(metadata) = input.get("metadata") {
+        attachment.metadata = metadata.clone();
+    }
+    Ok(payload("AttachmentPayload", Node::Attachment(at)))
+}
+
+fn create_relation(model: &mut Model, input: &Args) -> Done {
+    let from = issue(model, text(input, "issueId").unwrap_or_default())?;
+    let to = issue(model, text(input, "relatedIssueId").unwrap_or_default())?;
+    let at = model.add_relation(from, text(input, "type").unwrap_or("related"), to);
+    Ok(payload("IssueRelationPayload", Node::Relation(at)))
+}

@@ -1,0 +1,408 @@
+//! What each field of each type holds. Reading only; changing is `mutate`.
+
+use serde_json::{Value, json};
+
+use super::model::Model;
+use crate::clock::{self, iso};
+use crate::graphql::Resolved;
+
+/// One thing of the graph: a row by its position, or a part of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node {
+    Query,
+    Mutation,
+    Organization,
+    User {
+        api: bool,
+    },
+    Team(usize),
+    State(usize),
+    Label(usize),
+    Issue(usize),
+    Comment(usize),
+    Relation(usize),
+    Attachment(usize),
+    /// A mutation's answer: payload type and what it carries.
+    Payload(&'static str, Option<Box<Node>>),
+    RateLimit,
+    RateLimitResult,
+}
+
+type Field = Resolved<Node>;
+
+const ORGANIZATION: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0001";
+const API_USER: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0002";
+const PERSON: &str = "b9b1f4f2-5d8f-4c1c-9a53-6a1a2f3c0003";
+
+impl Node {
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Query => "Query",
+            Self::Mutation => "Mutation",
+            Self::Organization => "Organization",
+            Self::User { .. } => "User",
+            Self::Team(_) => "Team",
+            Self::State(_) => "WorkflowState",
+            Self::Label(_) => "IssueLabel",
+            Self::Issue(_) => "Issue",
+            Self::Comment(_) => "Comment",
+            Self::Relation(_) => "IssueRelation",
+            Self::Attachment(_) => "Attachment",
+            Self::Payload(name, _) => name,
+            Self::RateLimit => "RateLimitPayload",
+            Self::RateLimitResult => "RateLimitResultPayload",
+        }
+    }
+
+    /// Time by the asked field, then row.
+    pub fn sort_key(&self, model: &Model, by: &str) -> (i64, i64) {
+        let updated = by == "updatedAt";
+        let (time, row) = match *self {
+            Self::Issue(at) => {
+                let issue = &model.issues[at];
+                (
+                    if updated {
+                        issue.updated_at
+                    } else {
+                        issue.created_at
+                    },
+                    at,
+                )
+            }
+            Self::Comment(at) => {
+                let comment = &model.comments[at];
+                (
+                    if updated {
+                        comment.updated_at
+                    } else {
+                        comment.created_at
+                    },
+                    at,
+                )
+            }
+            Self::Attachment(at) => (model.attachments[at].at, at),
+            Self::Relation(at) => (model.relations[at].created_at, at),
+            Self::Team(at) => (model.teams[at].created_at, at),
+            Self::State(at) => (model.states[at].created_at, at),
+            Self::Label(at) => (model.labels[at].created_at, at),
+            _ => (0, 0),
+        };
+        (time, row as i64)
+    }
+}
+
+/// The model with the address its links point to.
+pub(crate) struct ModelView<'a> {
+    pub model: &'a Model,
+    pub base_url: &'a str,
+}
+
+impl ModelView<'_> {
+    /// A field without its arguments: a connection holds everything in it.
+    pub fn get(&self, node: &Node, name: &str) -> Field {
+        match *node {
+            Node::Team(at) => self.team(at, name),
+            Node::State(at) => self.state(at, name),
+            Node::Label(at) => self.label(at, name),
+            Node::Issue(at) => self.issue(at, name),
+            Node::Comment(at) => self.comment(at, name),
+            Node::Relation(at) => self.relation(at, name),
+            Node::Attachment(at) => self.attachment(at, name),
+            Node::User { api } => self.user(api, name),
+            Node::Organization => self.organization(name),
+            Node::Payload(_, ref carried) => match name {
+                "success" => leaf(true),
+                "lastSyncId" => leaf(self.model.issues.len() + self.model.comments.len()),
+                "entityId" => leaf(carried.as_deref().map(|node| self.id(node))),
+                _ => carried
+                    .clone()
+                    .map_or(Resolved::Null, |node| Resolved::Node(*node)),
+            },
+            Node::Query => self.everything(name),
+            Node::RateLimit => match name {
+                "limits" => Resolved::Nodes(vec![Node::RateLimitResult]),
+                "kind" => leaf("user"),
+                _ => leaf(API_USER),
+            },
+            Node::RateLimitResult => match name {
+                "type" => leaf("requests"),
+                "reset" => leaf(clock::now_ms() + 3_600_000),
+                "period" => leaf(3_600_000),
+                "requestedAmount" => leaf(1),
+                _ => leaf(5_000),
+            },
+            _ => Resolved::Null,
+        }
+    }
+
+    fn id(&self, node: &Node) -> Value {
+        match self.get(node, "id") {
+            Resolved::Leaf(value) => value,
+            _ => Value::Null,
+        }
+    }
+
+    fn everything(&self, name: &str) -> Field {
+        let model = self.model;
+        Resolved::Connection(match name {
+            "issues" => live(&model.issues, |issue| !issue.deleted, Node::Issue),
+            "teams" => live(&model.teams, |_| true, Node::Team),
+            "issueLabels" => live(&model.labels, |_| true, Node::Label),
+            "workflowStates" => live(&model.states, |_| true, Node::State),
+            "comments" => live(&model.comments, |comment| !comment.deleted, Node::Comment),
+            _ => return Resolved::Null,
+        })
+    }
+
+    fn team(&self, at: usize, name: &str) -> Field {
+        let model = self.model;
+        let team = &model.teams[at];
+        match name {
+            "id" => leaf(&team.id),
+            "key" => leaf(&team.key),
+            "name" | "displayName" => leaf(&team.name),
+            "private" => leaf(false),
+            "createdAt" | "updatedAt" => leaf(iso(team.created_at)),
+            "states" => {
+                Resolved::Connection(live(&model.states, |state| state.team == at, Node::State))
+            }
+            "labels" => Resolved::Connection(live(
+                &model.labels,
+                |label| label.team == Some(at),
+                Node::Label,
+            )),
+            "issues" => Resolved::Connection(live(
+                &model.issues,
+                |issue| issue.team == at && !issue.deleted,
+                Node::Issue,
+            )),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn state(&self, at: usize, name: &str) -> Field {
+        let state = &self.model.states[at];
+        match name {
+            "id" => leaf(&state.id),
+            "name" => leaf(&state.name),
+            "type" => leaf(&state.kind),
+            "position" => leaf(state.position),
+            "color" => leaf("#e2e2e2"),
+            "team" => Resolved::Node(Node::Team(state.team)),
+            "createdAt" | "updatedAt" => leaf(iso(state.created_at)),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn label(&self, at: usize, name: &str) -> Field {
+        let label = &self.model.labels[at];
+        match name {
+            "id" => leaf(&label.id),
+            "name" => leaf(&label.name),
+            "color" => leaf(&label.color),
+            "description" => leaf(&label.description),
+            "isGroup" => leaf(false),
+            "team" => label
+                .team
+                .map_or(Resolved::Null, |team| Resolved::Node(Node::Team(team))),
+            "parent" => Resolved::Null,
+            "createdAt" | "updatedAt" => leaf(iso(label.created_at)),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn issue(&self, at: usize, name: &str) -> Field {
+        let model = self.model;
+        let issue = &model.issues[at];
+        match name {
+            "id" => leaf(&issue.id),
+            "identifier" => leaf(model.identifier(at)),
+            "number" => leaf(issue.number),
+            "title" => leaf(&issue.title),
+            "description" => leaf(&issue.description),
+            "url" => leaf(self.issue_url(at)),
+            "priority" => leaf(issue.priority),
+            "priorityLabel" => leaf(
+                ["No priority", "Urgent", "High", "Medium", "Low"]
+                    [usize::from(issue.priority.min(4))],
+            ),
+            "createdAt" => leaf(iso(issue.created_at)),
+            "updatedAt" => leaf(iso(issue.updated_at)),
+            "startedAt" => leaf(issue.started_at.map(iso)),
+            "completedAt" => leaf(issue.completed_at.map(iso)),
+            "canceledAt" => leaf(issue.canceled_at.map(iso)),
+            "trashed" => leaf(Value::Null),
+            "branchName" => leaf(self.branch_name(at)),
+            "previousIdentifiers" => leaf(json!([])),
+            "labelIds" => leaf(
+                issue
+                    .labels
+                    .iter()
+                    .map(|label| model.labels[*label].id.clone())
+                    .collect::<Vec<_>>(),
+            ),
+            "state" => Resolved::Node(Node::State(issue.state)),
+            "team" => Resolved::Node(Node::Team(issue.team)),
+            "creator" => Resolved::Node(Node::User { api: false }),
+            "assignee" => Resolved::Null,
+            "parent" => issue
+                .parent
+                .map_or(Resolved::Null, |parent| Resolved::Node(Node::Issue(parent))),
+            "labels" => {
+                Resolved::Connection(issue.labels.iter().map(|at| Node::Label(*at)).collect())
+            }
+            _ => self.issue_connections(at, name),
+        }
+    }
+
+    fn issue_connections(&self, at: usize, name: &str) -> Field {
+        let model = self.model;
+        let alive = |other: usize| !model.issues[other].deleted;
+        Resolved::Connection(match name {
+            "children" => live(
+                &model.issues,
+                |issue| issue.parent == Some(at) && !issue.deleted,
+                Node::Issue,
+            ),
+            "comments" => live(
+                &model.comments,
+                |comment| comment.issue == at && !comment.deleted,
+                Node::Comment,
+            ),
+            "attachments" => live(
+                &model.attachments,
+                |item| item.issue == at,
+                Node::Attachment,
+            ),
+            "relations" => live(
+                &model.relations,
+                |relation| relation.issue == at && alive(relation.related),
+                Node::Relation,
+            ),
+            "inverseRelations" => live(
+                &model.relations,
+                |relation| relation.related == at && alive(relation.issue),
+                Node::Relation,
+            ),
+            _ => return leaf(Value::Null),
+        })
+    }
+
+    pub fn issue_url(&self, at: usize) -> String {
+        let slug = slug(&self.model.issues[at].title);
+        format!(
+            "{}/issue/{}/{slug}",
+            self.base_url,
+            self.model.identifier(at)
+        )
+    }
+
+    fn branch_name(&self, at: usize) -> String {
+        let identifier = self.model.identifier(at).to_lowercase();
+        format!("robin/{identifier}-{}", slug(&self.model.issues[at].title))
+    }
+
+    fn comment(&self, at: usize, name: &str) -> Field {
+        let comment = &self.model.comments[at];
+        match name {
+            "id" => leaf(&comment.id),
+            "body" => leaf(&comment.body),
+            "url" => {
+                let url = self.issue_url(comment.issue);
+                leaf(format!(
+                    "{url}#comment-{}",
+                    &comment.id[..8.min(comment.id.len())]
+                ))
+            }
+            "createdAt" => leaf(iso(comment.created_at)),
+            "updatedAt" => leaf(iso(comment.updated_at)),
+            "editedAt" => leaf(comment.edited_at.map(iso)),
+            "issue" => Resolved::Node(Node::Issue(comment.issue)),
+            "issueId" => leaf(&self.model.issues[comment.issue].id),
+            "user" => Resolved::Node(Node::User {
+                api: comment.by_api,
+            }),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn relation(&self, at: usize, name: &str) -> Field {
+        let relation = &self.model.relations[at];
+        match name {
+            "id" => leaf(&relation.id),
+            "type" => leaf(&relation.kind),
+            "issue" => Resolved::Node(Node::Issue(relation.issue)),
+            "relatedIssue" => Resolved::Node(Node::Issue(relation.related)),
+            "createdAt" | "updatedAt" => leaf(iso(relation.created_at)),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn attachment(&self, at: usize, name: &str) -> Field {
+        let attachment = &self.model.attachments[at];
+        match name {
+            "id" => leaf(&attachment.id),
+            "title" => leaf(&attachment.title),
+            "subtitle" => leaf(&attachment.subtitle),
+            "url" => leaf(&attachment.url),
+            "metadata" => leaf(&attachment.metadata),
+            "issue" => Resolved::Node(Node::Issue(attachment.issue)),
+            "createdAt" => leaf(iso(attachment.at)),
+            "updatedAt" => leaf(iso(attachment.updated)),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn user(&self, api: bool, name: &str) -> Field {
+        let (id, full, short) = if api {
+            (API_USER, "Agent Implement", "agent-implement")
+        } else {
+            (PERSON, "Robin Example", "robin")
+        };
+        match name {
+            "id" => leaf(id),
+            "name" => leaf(full),
+            "displayName" => leaf(short),
+            "email" => leaf(format!("{short}@sandbox.example")),
+            "active" => leaf(true),
+            "admin" => leaf(!api),
+            "isMe" => leaf(api),
+            "url" => leaf(format!("{}/profiles/{short}", self.base_url)),
+            "organization" => Resolved::Node(Node::Organization),
+            "createdAt" | "updatedAt" => leaf(iso(0)),
+            _ => leaf(Value::Null),
+        }
+    }
+
+    fn organization(&self, name: &str) -> Field {
+        match name {
+            "id" => leaf(ORGANIZATION),
+            "name" => leaf("Sandbox"),
+            "urlKey" => leaf("sandbox"),
+            _ => leaf(iso(0)),
+        }
+    }
+}
+
+fn leaf(value: impl serde::Serialize) -> Field {
+    Resolved::Leaf(json!(value))
+}
+
+/// Positions of the rows that count, as nodes.
+fn live<T>(rows: &[T], counts: impl Fn(&T) -> bool, node: impl Fn(usize) -> Node) -> Vec<Node> {
+    let rows = rows.iter().enumerate();
+    rows.filter(|(_, row)| counts(row))
+        .map(|(at, _)| node(at))
+        .collect()
+}
+
+fn slug(title: &str) -> String {
+    let words: Vec<String> = title
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let mut slug = words.join("-");
+    slug.truncate(50);
+    slug
+}

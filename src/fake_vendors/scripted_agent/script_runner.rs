@@ -1,0 +1,264 @@
+//! Plays the steps of one pass.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::cli_flags::CliFlags;
+use super::event_stream::{CallOutcome, EventStream};
+use super::project_settings::{ScriptEnv, run_shell};
+use super::script::ScriptStep;
+
+/// A loop without a turn cap ends here, so that a forgotten cap fails a test instead of hanging it.
+const TURNS_MAX: usize = 300;
+
+pub(super) struct ScriptRunner<'a, 'b> {
+    pub flags: &'a CliFlags,
+    pub cwd: &'a Path,
+    pub env: &'a ScriptEnv,
+    pub stream: &'a mut EventStream<'b>,
+    /// Said, and not yet part of a message.
+    pub pending_text: Option<String>,
+}
+
+/// Why playing stopped before the last step.
+pub(super) enum EarlyStop {
+    End(CallOutcome),
+    /// Exit without a result.
+    Exit(u8),
+    Io(io::Error),
+}
+
+impl From<io::Error> for EarlyStop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl ScriptRunner<'_, '_> {
+    pub fn run(&mut self, steps: &[ScriptStep]) -> Result<CallOutcome, EarlyStop> {
+        for step in steps {
+            self.step(step)?;
+        }
+        self.room_for_a_turn()?;
+        let text = self.pending_text.take().unwrap_or_else(|| "Done.".into());
+        self.stream.message(Some(&text), None)?;
+        Ok(CallOutcome::Success {
+            text,
+            structured: None,
+        })
+    }
+
+    fn step(&mut self, step: &ScriptStep) -> Result<(), EarlyStop> {
+        match step {
+            ScriptStep::Message { text } => {
+                if let Some(earlier) = self.pending_text.replace(text.clone()) {
+                    self.room_for_a_turn()?;
+                    self.stream.message(Some(&earlier), None)?;
+                }
+            }
+            ScriptStep::ExhaustTurns => {
+                for turn in 1..=TURNS_MAX {
+                    self.step(&ScriptStep::run(&format!("echo turn{turn}")))?;
+                }
+            }
+            ScriptStep::ApiError { status, message } => {
+                self.stream.api_retry(*status)?;
+                let text = format!("API Error: {status} {message}");
+                return Err(EarlyStop::End(CallOutcome::ApiError {
+                    status: Some(*status),
+                    text,
+                }));
+            }
+            ScriptStep::UsageLimit { resets_at } => {
+                self.stream.rate_limit(*resets_at)?;
+                let text = "You've hit your session limit".to_owned();
+                return Err(EarlyStop::End(CallOutcome::ApiError {
+                    status: Some(429),
+                    text,
+                }));
+            }
+            ScriptStep::DeniedTool { tool } => {
+                let input = json!({"command": "true", "file_path": "x"});
+                let id = self.open_tool(tool, &input)?;
+                self.deny(&id, tool, &input)?;
+            }
+            ScriptStep::Exit { code } => return Err(EarlyStop::Exit(*code)),
+            ScriptStep::Hang => loop {
+                std::thread::sleep(Duration::from_secs(3600));
+            },
+            ScriptStep::Sleep { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+            ScriptStep::WaitForFile { file } => {
+                while !file.exists() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            ScriptStep::PrintEnv { file } => {
+                let lines = self
+                    .env
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}\n"));
+                std::fs::write(file, lines.collect::<String>())?;
+            }
+            _ => self.tool(step)?,
+        }
+        Ok(())
+    }
+
+    /// A step that the model would do through a tool, if it has it and may use it.
+    fn tool(&mut self, step: &ScriptStep) -> Result<(), EarlyStop> {
+        let (name, input) = self.as_tool(step);
+        let id = self.open_tool(name, &input)?;
+        if !self.has(name) {
+            let message =
+                format!("<tool_use_error>Error: No such tool available: {name}</tool_use_error>");
+            self.stream.tool_result(&id, Err(message))?;
+            return Ok(());
+        }
+        if !self.may(name, &input) {
+            return self.deny(&id, name, &input);
+        }
+        let result = self.act(step);
+        Ok(self.stream.tool_result(&id, result)?)
+    }
+
+    fn open_tool(&mut self, name: &str, input: &Value) -> Result<String, EarlyStop> {
+        self.room_for_a_turn()?;
+        let text = self.pending_text.take();
+        Ok(self.stream.message(text.as_deref(), Some((name, input)))?)
+    }
+
+    fn deny(&mut self, id: &str, tool: &str, input: &Value) -> Result<(), EarlyStop> {
+        let message =
+            format!("Claude requested permissions to use {tool}, but you haven't granted it yet.");
+        self.stream
+            .permission_denials
+            .push(json!({"tool_name": tool, "tool_use_id": id, "tool_input": input}));
+        Ok(self.stream.tool_result(id, Err(message))?)
+    }
+
+    fn room_for_a_turn(&self) -> Result<(), EarlyStop> {
+        match self.flags.max_turns() {
+            Some(max) if self.stream.messages() >= max => {
+                Err(EarlyStop::End(CallOutcome::TooManyTurns(max)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.cwd.join(path)
+    }
+
+    fn as_tool(&self, step: &ScriptStep) -> (&'static str, Value) {
+        let file = |path: &str| self.at(path).to_string_lossy().into_owned();
+        match step {
+            ScriptStep::Read { path } => ("Read", json!({"file_path": file(path)})),
+            ScriptStep::Write { path, content } => (
+                "Write",
+                json!({"file_path": file(path), "content": content}),
+            ),
+            ScriptStep::Append { path, content } => (
+                "Edit",
+                json!({"file_path": file(path), "old_string": "", "new_string": content}),
+            ),
+            ScriptStep::Delete { path } => bash(&format!("rm {path}")),
+            ScriptStep::Run { command } => bash(command),
+            ScriptStep::WriteAnywhere { path, .. } => bash(&format!("cat > {path} <<'EOF'")),
+            ScriptStep::Symlink { path, target } => bash(&format!("ln -s {target} {path}")),
+            _ => bash("true"),
+        }
+    }
+
+    /// Whether the tool is among those the model was given.
+    fn has(&self, name: &str) -> bool {
+        let given = self.flags.list("--tools");
+        let taken = self.flags.list("--disallowedTools").unwrap_or_default();
+        given.is_none_or(|tools| tools.contains(&"default") || tools.contains(&name))
+            && !taken.contains(&name)
+    }
+
+    fn may(&self, name: &str, input: &Value) -> bool {
+        let mode = self.flags.value("--permission-mode").unwrap_or("default");
+        let listed = self.flags.list("--allowedTools").unwrap_or_default();
+        name == "Read"
+            || self.flags.has("--dangerously-skip-permissions")
+            || mode == "bypassPermissions"
+            || (mode == "acceptEdits" && name != "Bash")
+            || listed.iter().any(|rule| self.permits(rule, name, input))
+    }
+
+    /// Whether a rule such as `Edit(./docs/**)` permits this call. A rule of `Edit` is one of all
+    /// tools that write files.
+    fn permits(&self, rule: &str, name: &str, input: &Value) -> bool {
+        let (tool, pattern) = match rule.split_once('(') {
+            Some((tool, pattern)) => (tool, Some(pattern.trim_end_matches(')'))),
+            None => (rule, None),
+        };
+        let is_meant = tool == name || (tool == "Edit" && name == "Write");
+        let Some(pattern) = pattern else {
+            return is_meant;
+        };
+        let folder = pattern.trim_start_matches("./").trim_end_matches("/**");
+        let path = Path::new(input["file_path"].as_str().unwrap_or_default());
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        is_meant && !climbs && path.starts_with(self.cwd.join(folder))
+    }
+
+    fn act(&self, step: &ScriptStep) -> Result<String, String> {
+        let done =
+            |result: io::Result<()>, text: String| result.map(|()| text).map_err(|e| e.to_string());
+        match step {
+            ScriptStep::Read { path } => {
+                std::fs::read_to_string(self.at(path)).map_err(|e| e.to_string())
+            }
+            ScriptStep::Write { path, content } | ScriptStep::WriteAnywhere { path, content } => {
+                let path = self.at(path);
+                done(
+                    write(&path, content),
+                    format!("File created successfully at: {}", path.display()),
+                )
+            }
+            ScriptStep::Append { path, content } => {
+                let path = self.at(path);
+                let before = std::fs::read_to_string(&path).unwrap_or_default();
+                done(
+                    write(&path, &(before + content)),
+                    format!("The file {} has been updated.", path.display()),
+                )
+            }
+            ScriptStep::Delete { path } => done(std::fs::remove_file(self.at(path)), String::new()),
+            ScriptStep::Symlink { path, target } => done(
+                std::os::unix::fs::symlink(target, self.at(path)),
+                String::new(),
+            ),
+            ScriptStep::Run { command } => match run_shell(command, self.cwd, self.env) {
+                (text, 0) => Ok(text),
+                (text, code) => Err(format!("Exit code {code}\n{text}")),
+            },
+            _ => Ok(String::new()),
+        }
+    }
+}
+
+fn bash(command: &str) -> (&'static str, Value) {
+    (
+        "Bash",
+        json!({"command": command, "description": "scripted"}),
+    )
+}
+
+/// Writes a file and the folders above it; a script (first bytes `#!`) becomes executable.
+fn write(path: &Path, content: &str) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(path, content)?;
+    if content.starts_with("#!") {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Which of some issues need no more work.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Jira;
+use super::issue::{RelatedIssueFields, Status};
+use crate::http::{Method, VendorError};
+use domain::ids::IssueId;
+use domain::issue::IssueRef;
+
+/// How many issues may be asked about at once? The vendor's limit.
+const BATCH: usize = 100;
+
+pub(super) async fn find(
+    jira: &Jira,
+    issues: &[IssueRef],
+) -> Result<HashSet<IssueId>, VendorError> {
+    const ACTION: &str = "asking for the issues' states";
+    let mut closed = HashSet::new();
+    for batch in issues.chunks(BATCH) {
+        let ids: Vec<&IssueId> = batch.iter().map(|issue| &issue.id).collect();
+        let body = json!({"issueIdsOrKeys": ids, "fields": ["status"]});
+        let request = jira
+            .request(ACTION, Method::POST, "/issue/bulkfetch")
+            .json(&body);
+        let found: Found = jira.client.send(&request.safe()).await?.json()?;
+        let open = found.issues.into_iter().filter(Issue::is_open);
+        // Of these nothing is known now; what is not named at all is gone.
+        let unknown = found.errors.into_iter().map(|error| error.id);
+        let spared: HashSet<String> = open.map(|issue| issue.id).chain(unknown).collect();
+        let is_closed = |id: &&IssueId| !spared.contains(id.as_str());
+        closed.extend(ids.into_iter().filter(is_closed).cloned());
+    }
+    Ok(closed)
+}
+
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default)]
+    issues: Vec<Issue>,
+    #[serde(default, rename = "issueErrors")]
+    errors: Vec<IssueError>,
+}
+
+#[derive(Deserialize)]
+struct IssueError {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Issue {
+    id: String,
+    fields: RelatedIssueFields,
+}
+
+impl Issue {
+    fn is_open(&self) -> bool {
+        !self.fields.status.as_ref().is_some_and(Status::is_done)
+    }
+}

@@ -1,0 +1,388 @@
+//! Showing a stage: which labels go on and off, and the state that says work has begun.
+//!
+//! People change labels too. What stands on the issue is read first and only the difference is
+//! written; when a difference is refused, somebody else was faster, and it is read once more.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::http::{VendorError, VendorErrorKind};
+use domain::issue::IssueRef;
+use domain::stage::{ALL_LABELS, LabelChange, Stage};
+
+use super::Linear;
+
+const ACTION: &str = "moving the issue's marker";
+
+/// Grey, and easy to tell from the colours people choose.
+const LABEL_COLOR: &str = "#6b7280";
+
+/// States from which the beginning of work moves an issue on.
+const NOT_STARTED: [&str; 3] = ["triage", "backlog", "unstarted"];
+
+const READ: &str = "\
+query($id: String!, $ours: [String!]!, $label: String!, $team: String!) {
+  issue(id: $id) {
+    archivedAt trashed
+    state { type }
+    team { id key states(first: 50, filter: { type: { eq: \"started\" } }) { nodes { id type position } } }
+    labels(first: 20, filter: { name: { in: $ours } }) { nodes { id name } }
+  }
+  issueLabels(
+    first: 50,
+    filter: { name: { eq: $label }, or: [{ team: { null: true } }, { team: { key: { eq: $team } } }] }
+  ) { nodes { id name isGroup archivedAt retiredAt team { id } } }
+}";
+
+const CREATE_LABEL: &str = "\
+mutation($input: IssueLabelCreateInput!) {
+  issueLabelCreate(input: $input) { success issueLabel { id } }
+}";
+
+pub(super) async fn set_stage(
+    linear: &Linear,
+    issue: &IssueRef,
+    stage: Stage,
+) -> Result<(), VendorError> {
+    let change = stage.label_change();
+    // Only a moved issue belongs to another team than its key says.
+    let (team_of_key, _) = issue.key.as_str().rsplit_once('-').unwrap_or_default();
+    let mut team = team_of_key.to_owned();
+    let mut refused = None;
+    for _ in 0..3 {
+        let seen = read(linear, issue, &change, &team).await?;
+        if seen.issue.team.key != team {
+            team = seen.issue.team.key;
+            continue;
+        }
+        let label = match (change.add, seen.label_to_add(&change)) {
+            (Some(name), None) if !seen.carries(name) => {
+                Some(create_label(linear, issue, &seen, name, &change).await?)
+            }
+            (_, label) => label,
+        };
+        let errand = Errand::plan(&seen.issue, &change, label, stage);
+        if errand.is_empty() {
+            return Ok(());
+        }
+        match errand.write(linear, issue).await {
+            Err(error) if error.is_permanent() && refused.is_none() => refused = Some(error),
+            // The issue was there a moment ago: what is missing is a label.
+            Err(error) if error.is_not_found() => return Err(conflict(error)),
+            outcome => return outcome,
+        }
+    }
+    let restless = || {
+        let cause = "the issue keeps changing under our hands".to_owned();
+        VendorError::new(
+            linear.client.vendor(),
+            ACTION,
+            VendorErrorKind::Transport(cause),
+        )
+    };
+    Err(refused.map_or_else(restless, conflict))
+}
+
+async fn read(
+    linear: &Linear,
+    issue: &IssueRef,
+    change: &LabelChange,
+    team: &str,
+) -> Result<Seen, VendorError> {
+    let variables = json!({
+        "id": issue.id,
+        "ours": ALL_LABELS,
+        "label": change.add.unwrap_or_default(),
+        "team": team,
+    });
+    let seen: Seen = linear
+        .execute(linear.query(ACTION, READ, variables))
+        .await?;
+    if seen.issue.archived_at.is_some() || seen.issue.trashed == Some(true) {
+        let kind = VendorErrorKind::Status {
+            status: 404,
+            message: "the issue is archived".into(),
+            retry_after: None,
+        };
+        return Err(VendorError::new(linear.client.vendor(), ACTION, kind));
+    }
+    Ok(seen)
+}
+
+/// Makes a label for the issue's team. Somebody may do the same at this moment: then theirs is
+/// used.
+async fn create_label(
+    linear: &Linear,
+    issue: &IssueRef,
+    seen: &Seen,
+    name: &str,
+    change: &LabelChange,
+) -> Result<String, VendorError> {
+    let input = json!({"name": name, "teamId": seen.issue.team.id, "color": LABEL_COLOR});
+    let request = linear.mutation(
+        "creating the label",
+        CREATE_LABEL,
+        json!({ "input": input }),
+    );
+    match linear.execute::<Created>(request).await {
+        Ok(created) => Ok(created.issue_label_create.issue_label.id),
+        Err(error) if error.is_permanent() => {
+            let again = read(linear, issue, change, &seen.issue.team.key).await?;
+            again.label_to_add(change).ok_or(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An error that does not say that the issue is gone.
+fn conflict(mut error: VendorError) -> VendorError {
+    if let VendorErrorKind::Status { status, .. } = &mut error.kind
+        && *status == 404
+    {
+        *status = 409;
+    }
+    error
+}
+
+/// What is to be written, as ids.
+#[derive(Debug, PartialEq, Eq)]
+struct Errand {
+    add: Option<String>,
+    remove: Vec<String>,
+    state: Option<String>,
+}
+
+impl Errand {
+    fn plan(issue: &Issue, change: &LabelChange, label: Option<String>, stage: Stage) -> Self {
+        let carried = &issue.labels.nodes;
+        let has = |name: &str| carried.iter().any(|label| label.name == name);
+        let begins = stage.is_in_progress() && NOT_STARTED.contains(&issue.state.kind.as_str());
+        let mut started: Vec<&StartedState> = issue
+            .team
+            .states
+            .nodes
+            .iter()
+            .filter(|state| state.kind == "started")
+            .collect();
+        started.sort_by(|a, b| a.position.total_cmp(&b.position));
+        Self {
+            add: label.filter(|_| change.add.is_some_and(|name| !has(name))),
+            remove: carried
+                .iter()
+                .filter(|label| change.remove.contains(&label.name.as_str()))
+                .map(|label| label.id.clone())
+                .collect(),
+            state: started
+                .first()
+                .filter(|_| begins)
+                .map(|state| state.id.clone()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.add.is_none() && self.remove.is_empty() && self.state.is_none()
+    }
+
+    /// All of it in one request; a server carries a request's mutations out in order. Adding
+    /// comes first, so that the issue never stands without any marker.
+    async fn write(&self, linear: &Linear, issue: &IssueRef) -> Result<(), VendorError> {
+        let mut parameters = String::from("$id: String!");
+        let mut fields = String::new();
+        let mut variables = Map::from_iter([("id".to_owned(), json!(issue.id))]);
+        if let Some(label) = &self.add {
+            parameters += ", $add: String!";
+            fields += "add: issueAddLabel(id: $id, labelId: $add) { success } ";
+            variables.insert("add".into(), json!(label));
+        }
+        for (at, label) in self.remove.iter().enumerate() {
+            parameters += &format!(", $remove{at}: String!");
+            fields += &format!(
+                "remove{at}: issueRemoveLabel(id: $id, labelId: $remove{at}) {{ success }} "
+            );
+            variables.insert(format!("remove{at}"), json!(label));
+        }
+        if let Some(state) = &self.state {
+            parameters += ", $state: String!";
+            fields += "start: issueUpdate(id: $id, input: { stateId: $state }) { success } ";
+            variables.insert("state".into(), json!(state));
+        }
+        let query = format!("mutation({parameters}) {{ {fields}}}");
+        let request = linear.mutation(ACTION, &query, Value::Object(variables));
+        linear.execute::<Value>(request).await.map(drop)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Seen {
+    issue: Issue,
+    issue_labels: Nodes<TeamLabel>,
+}
+
+#[derive(Deserialize)]
+struct Nodes<T> {
+    nodes: Vec<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Issue {
+    archived_at: Option<String>,
+    trashed: Option<bool>,
+    state: State,
+    team: Team,
+    labels: Nodes<Label>,
+}
+
+#[derive(Deserialize)]
+struct State {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct Team {
+    id: String,
+    key: String,
+    states: Nodes<StartedState>,
+}
+
+#[derive(Deserialize)]
+struct StartedState {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    position: f64,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    id: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TeamLabel {
+    id: String,
+    name: String,
+    is_group: bool,
+    archived_at: Option<String>,
+    retired_at: Option<String>,
+    team: Option<TeamId>,
+}
+
+#[derive(Deserialize)]
+struct TeamId {
+    id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Created {
+    issue_label_create: CreatedLabel,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CreatedLabel {
+    issue_label: TeamId,
+}
+
+impl Seen {
+    fn carries(&self, name: &str) -> bool {
+        self.issue
+            .labels
+            .nodes
+            .iter()
+            .any(|label| label.name == name)
+    }
+
+    /// The usable label of the wanted name: the team's own before the workspace's, never another
+    /// team's.
+    fn label_to_add(&self, change: &LabelChange) -> Option<String> {
+        let name = change.add?;
+        let usable = |label: &&TeamLabel| {
+            label.name == name
+                && !label.is_group
+                && label.archived_at.is_none()
+                && label.retired_at.is_none()
+        };
+        let labels = self.issue_labels.nodes.iter().filter(usable);
+        labels
+            .filter(|label| match &label.team {
+                None => true,
+                Some(team) => team.id == self.issue.team.id,
+            })
+            .max_by_key(|label| label.team.is_some())
+            .map(|label| label.id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(state: &str, labels: &[&str]) -> Seen {
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|name| json!({"id": format!("l-{name}"), "name": name}))
+            .collect();
+        let label = |id: &str, group: bool, retired: Option<&str>, team: Option<&str>| {
+            json!({
+                "id": id, "name": "Agent-Working", "isGroup": group, "archivedAt": null,
+                "retiredAt": retired, "team": team.map(|id| json!({"id": id})),
+            })
+        };
+        serde_json::from_value(json!({
+            "issue": {
+                "archivedAt": null, "trashed": null, "state": {"type": state},
+                "team": {"id": "t1", "key": "ENG", "states": {"nodes": [
+                    {"id": "s2", "type": "started", "position": 2.0},
+                    {"id": "s1", "type": "started", "position": 1.0},
+                ]}},
+                "labels": {"nodes": labels},
+            },
+            "issueLabels": {"nodes": [
+                label("others", false, None, Some("t2")),
+                label("group", true, None, Some("t1")),
+                label("retired", false, Some("2026-01-01"), Some("t1")),
+                label("workspace", false, None, None),
+            ]},
+        }))
+        .unwrap()
+    }
+
+    fn errand(state: &str, labels: &[&str], stage: Stage) -> Errand {
+        let seen = seen(state, labels);
+        let change = stage.label_change();
+        let label = seen.label_to_add(&change);
+        Errand::plan(&seen.issue, &change, label, stage)
+    }
+
+    #[test]
+    fn only_the_difference_is_written() {
+        let begun = errand("backlog", &["Agent-Implement"], Stage::Implementing);
+        assert_eq!(
+            begun,
+            Errand {
+                add: Some("workspace".into()),
+                remove: vec![],
+                state: Some("s1".into())
+            }
+        );
+        let again = errand(
+            "started",
+            &["Agent-Implement", "Agent-Working"],
+            Stage::Implementing,
+        );
+        assert!(again.is_empty(), "{again:?}");
+        let failed = errand(
+            "backlog",
+            &["Agent-Implement", "Agent-Working"],
+            Stage::ImplementationFailed,
+        );
+        assert_eq!(failed.remove, ["l-Agent-Implement", "l-Agent-Working"]);
+        assert_eq!((failed.add, failed.state), (None, None));
+    }
+}

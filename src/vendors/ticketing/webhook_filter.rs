@@ -1,0 +1,131 @@
+//! Which events of a ticketing system may concern us. When in doubt one does: a poll in vain costs
+//! one request.
+
+use serde_json::Value;
+
+use domain::issue::System;
+use domain::mapping::{Mapping, TicketingConfig};
+
+/// Whether an event, as the system tells it, may change what a poll of these mappings sees.
+pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) -> bool {
+    let mut own = mappings
+        .iter()
+        .filter(|mapping| mapping.system() == system)
+        .peekable();
+    if own.peek().is_none() {
+        return false;
+    }
+    match system {
+        System::Linear => linear(payload, own),
+        System::Jira => jira(payload, own),
+    }
+}
+
+/// Of other types an issue's stage, its blockers and its place on the board do not depend.
+fn linear<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
+    if !matches!(
+        payload["type"].as_str(),
+        Some("Issue" | "IssueLabel" | "IssueRelation")
+    ) {
+        return false;
+    }
+    match payload["data"]["team"]["key"].as_str() {
+        Some(team) => own.any(|mapping| mapping.team_key.as_str().eq_ignore_ascii_case(team)),
+        None => true,
+    }
+}
+
+/// What a query clause finds is not known here; the value of the repo field is. An event that does not
+/// show an issue's fields may be about any.
+fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool {
+    let event = payload["webhookEvent"].as_str().unwrap_or_default();
+    if !event.starts_with("jira:issue_") && !event.starts_with("issuelink_") {
+        return false;
+    }
+    let Some(fields) = payload["issue"]["fields"].as_object() else {
+        return true;
+    };
+    let chosen: Vec<&str> = fields
+        .iter()
+        .filter(|(name, _)| name.starts_with("customfield_"))
+        .filter_map(|(_, value)| value["value"].as_str())
+        .collect();
+    own.any(|mapping| match &mapping.ticketing {
+        TicketingConfig::Linear => false,
+        TicketingConfig::Jira {
+            repo_field_value, ..
+        } => chosen.contains(&repo_field_value.as_str()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mappings() -> Vec<Mapping> {
+        let rows = [
+            json!({"teamKey": "ENG", "ticketingProvider": "A"}),
+            json!({"teamKey": "OPS", "ticketingProvider": "B",
+                "ticketingConfig": {"jql": "project = OPS", "repoFieldValue": "shop"}}),
+        ];
+        rows.iter().map(test_support::mapping).collect()
+    }
+
+    #[test]
+    fn only_what_a_poll_could_see_is_of_interest() {
+        use System::{Jira, Linear};
+        let of_team = |kind: &str, team: &str| json!({"type": kind, "action": "update", "data": {"team": {"key": team}}});
+        let of_repo = |event: &str, fields: Value| json!({"webhookEvent": event, "issue": {"key": "OPS-1", "fields": fields}});
+        let shop = json!({"summary": "shop", "customfield_10050": {"value": "shop"}, "customfield_1": null});
+        let rows = [
+            (Linear, of_team("Issue", "ENG"), true),
+            (Linear, of_team("Issue", "eng"), true),
+            (Linear, of_team("Issue", "WEB"), false),
+            (
+                Linear,
+                json!({"type": "IssueLabel", "data": {"name": "Agent-Implement"}}),
+                true,
+            ),
+            (Linear, json!({"type": "IssueRelation", "data": {}}), true),
+            (Linear, of_team("Comment", "ENG"), false),
+            (Linear, of_team("Project", "ENG"), false),
+            (Linear, json!({}), false),
+            (Linear, json!({"type": ["Issue"]}), false),
+            (Jira, of_repo("jira:issue_updated", shop.clone()), true),
+            (
+                Jira,
+                of_repo(
+                    "jira:issue_created",
+                    json!({"customfield_10050": {"value": "other"}}),
+                ),
+                false,
+            ),
+            (
+                Jira,
+                of_repo("jira:issue_updated", json!({"summary": {"value": "shop"}})),
+                false,
+            ),
+            (Jira, of_repo("comment_created", shop), false),
+            (
+                Jira,
+                json!({"webhookEvent": "issuelink_created", "issueLink": {"id": 1}}),
+                true,
+            ),
+            (Jira, json!({"webhookEvent": 7}), false),
+        ];
+        for (system, payload, concerned) in rows {
+            assert_eq!(
+                is_relevant_event(system, &payload, &mappings()),
+                concerned,
+                "{payload}"
+            );
+        }
+        let linear_alone = &mappings()[..1];
+        let told = json!({"webhookEvent": "issuelink_created"});
+        assert!(
+            !is_relevant_event(Jira, &told, linear_alone),
+            "nobody asks that system"
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! A server in this process, on a port of its own, and words to ask it things.
+
+use std::net::SocketAddr;
+use std::sync::Once;
+use std::time::Duration;
+
+use clap::Parser;
+use domain::crypto::run_token::TokenAudience;
+use domain::ids::{JobId, Repo};
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState, RunnerKind};
+use domain::time::Timestamp;
+use engine::app::{App, AppOptions, Timings};
+use engine::clock::Clock;
+use engine::config::{Config, Options};
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use store::{Store, jobs};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::openapi::conformance::CheckedRequest;
+
+pub const ACCESS_CODE: &str = "open sesame, please";
+pub const TOKEN_SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// When the clock of a test stands still.
+pub const CLOCK_START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A configuration from flags.
+pub fn config(flags: &[&str]) -> Config {
+    let line = std::iter::once("test").chain(flags.iter().copied());
+    Config::from_options(Line::parse_from(line).options).unwrap()
+}
+
+/// Flags that switch on both the admin API and the runners' callbacks.
+pub const ALL_FEATURES: &[&str] = &[
+    "--admin-access-code",
+    ACCESS_CODE,
+    "--runner-token-secret",
+    TOKEN_SECRET,
+    "--runner-callback-base-url",
+    "http://127.0.0.1:1",
+];
+
+pub struct ApiServer {
+    pub app: App,
+    pub clock: Clock,
+    pub address: SocketAddr,
+    pub client: reqwest::Client,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+/// What a request was answered.
+#[derive(Debug)]
+pub struct ApiResponse {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl ApiResponse {
+    /// Status and error text, as the spec's tables show them.
+    pub fn error(&self) -> (u16, &str) {
+        (self.status, self.body["error"].as_str().unwrap_or_default())
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl ApiServer {
+    /// With everything on and the store in memory.
+    pub async fn start() -> Self {
+        Self::start_with(ALL_FEATURES, Store::in_memory().unwrap()).await
+    }
+
+    pub async fn start_with(flags: &[&str], store: Store) -> Self {
+        static PROVIDER: Once = Once::new();
+        PROVIDER.call_once(|| {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        });
+        let clock = Clock::manual(CLOCK_START);
+        let pace = Timings {
+            stream_heartbeat_interval: Duration::from_millis(100),
+            ..Timings::default()
+        };
+        let setting = AppOptions {
+            clock: clock.clone(),
+            timings: pace,
+            ..AppOptions::default()
+        };
+        let app = App::new(config(flags), store, setting).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(server::serve(app.clone(), listener, async {
+            let _ = stopped.await;
+        }));
+        Self {
+            app,
+            clock,
+            address,
+            client: reqwest::Client::builder()
+                .timeout(Duration::from_secs(20))
+                .build()
+                .unwrap(),
+            stop,
+            served,
+        }
+    }
+
+    pub async fn stop(self) -> std::io::Result<()> {
+        let _ = self.stop.send(());
+        self.served.await.unwrap()
+    }
+
+    pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        self.client
+            .request(method, format!("http://{}{path}", self.address))
+    }
+
+    /// Asks with a bearer token and a body, either of which may be absent.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        body: impl Into<Option<String>>,
+    ) -> ApiResponse {
+        let mut request = self.request(method, path);
+        if !token.is_empty() {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body.into() {
+            request = request.body(body);
+        }
+        send_checked(request).await
+    }
+
+    /// A token of somebody who is signed in.
+    pub async fn sign_in(&self) -> String {
+        let body = json!({"code": ACCESS_CODE}).to_string();
+        let answer = self.send("POST", "/api/auth", "", body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body["token"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn put_job(&self, job: &Job) {
+        let job = job.clone();
+        let stored = self.app.store.write(move |tx| jobs::put(tx, &job));
+        stored.await.unwrap();
+    }
+
+    pub fn job(&self, id: &str) -> Job {
+        let id = JobId::from(id);
+        let found = self.app.store.read(|tx| jobs::get(tx, &id)).unwrap();
+        found.unwrap()
+    }
+
+    /// A run token of a job, good for an hour.
+    pub fn run_token(&self, job: &Job, audience: TokenAudience) -> String {
+        self.run_token_with_ttl(job, audience, Duration::from_secs(3600))
+    }
+
+    pub fn run_token_with_ttl(&self, job: &Job, audience: TokenAudience, life: Duration) -> String {
+        let tokens = self.app.run_tokens.as_ref().unwrap();
+        let now = self.app.now();
+        let token = tokens.issue(&job.id, audience, job.kind.run_phase(), now, now + life);
+        token.expose().to_owned()
+    }
+}
+
+/// Sends a request. The answer must be one that the description of the API knows.
+pub async fn send_checked(request: reqwest::RequestBuilder) -> ApiResponse {
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let asked = CheckedRequest::new(request.method().as_str(), request.url());
+    let response = client.execute(request).await.unwrap();
+    let (status, headers, text) = asked.check_response(response).await;
+    ApiResponse {
+        status,
+        headers,
+        body: serde_json::from_str(&text).unwrap_or(Value::Null),
+    }
+}
+
+/// A job that was dispatched to CI.
+pub fn dispatched_job(id: &str, kind: JobKind) -> Job {
+    Job {
+        id: JobId::from(id),
+        group: JobId::from(id),
+        kind,
+        issue: IssueRef {
+            system: System::Linear,
+            id: "issue-1".into(),
+            key: "ENG-1".into(),
+            title: "Make it work".into(),
+            url: "https://tickets.test/ENG-1".into(),
+            marker_field: None,
+        },
+        team: "ENG".into(),
+        repo: Repo::new("acme", "shop"),
+        runner: RunnerKind::Ci,
+        shadow: false,
+        session_image: None,
+        dispatch_number: 1,
+        branch: "agent-implement/eng-1".into(),
+        has_callbacks: true,
+        timeout_minutes: 90,
+        state: JobState::Dispatched,
+        run: None,
+        pull: None,
+        conclusion: None,
+        start_refusal_status: None,
+        reserved_at: CLOCK_START,
+        dispatched_at: Some(CLOCK_START),
+        started_at: None,
+        run_ended_at: None,
+        finished_at: None,
+        usage: None,
+        nonce_hash: None,
+        failure_reported: false,
+        machine_destroyed_at: None,
+        trigger_stage: None,
+        resumes_at: None,
+        result_accepted: false,
+        unconfirmed_result: None,
+    }
+}
+
+/// Sends bytes as they are and reads until the connection ends.
+pub async fn send_raw(address: SocketAddr, bytes: &[u8]) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).await.unwrap();
+    String::from_utf8_lossy(&told).into_owned()
+}

@@ -1,0 +1,273 @@
+//! The control socket: the owner of the data directory operates without signing in, and nobody else.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use domain::decision::{Decision, DecisionOutcome, WaitReason};
+use domain::issue::{IssueRef, System};
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::{Store, decisions};
+
+use crate::api_server::{ACCESS_CODE, CLOCK_START, send_raw};
+use crate::process::{ServiceProcess, client_builder, control_request, exit_and_output, run};
+
+fn mapping() -> Value {
+    json!({"teamKey": "ENG", "owner": "acme", "repo": "shop", "defaultBranch": "main", "ticketingProvider": "A"})
+}
+
+#[tokio::test]
+async fn whoever_owns_the_folder_needs_no_token_and_no_access_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = ServiceProcess::start(dir.path(), &[]);
+    let socket = std::fs::metadata(dir.path().join("control.sock")).unwrap();
+    assert!(socket.file_type().is_socket());
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600);
+
+    let saved = control_request(dir.path(), Method::POST, "/api/mappings", Some(mapping())).await;
+    assert_eq!(saved.0, 200, "{saved:?}");
+    let (status, all) = control_request(dir.path(), Method::GET, "/api/mappings", None).await;
+    assert_eq!((status, &all["ENG"]["repo"]), (200, &json!("shop")));
+    // What anybody may ask for is there, too, and proves itself as everywhere.
+    assert_eq!(
+        control_request(dir.path(), Method::GET, "/", None).await.0,
+        200
+    );
+    let report = control_request(
+        dir.path(),
+        Method::POST,
+        "/runner/progress",
+        Some(json!({})),
+    )
+    .await;
+    assert_ne!(report.0, 200);
+    assert_eq!(service.stop(), 0);
+    assert!(!dir.path().join("control.sock").exists());
+}
+
+/// Requests that claim, in every way a request can, to come from the control socket.
+fn pretenders(path: &str) -> Vec<String> {
+    let lines = [
+        "Host: control",
+        "X-Forwarded-For: 127.0.0.1",
+        "Forwarded: for=unix:",
+        "X-Peer: owner",
+        "Authorization: Bearer",
+        "Authorization: Owner",
+    ];
+    let absolute = format!("GET http://control{path} HTTP/1.1\r\nHost: control\r\n");
+    let plain = lines.map(|line| {
+        let host = if line.starts_with("Host") {
+            ""
+        } else {
+            "Host: x\r\n"
+        };
+        format!("GET {path} HTTP/1.1\r\n{host}{line}\r\n")
+    });
+    let end = |head: String| format!("{head}Connection: close\r\n\r\n");
+    plain.into_iter().chain([absolute]).map(end).collect()
+}
+
+#[tokio::test]
+async fn its_authority_cannot_be_had_from_the_network() {
+    let dir = tempfile::tempdir().unwrap();
+    for (flags, refusal) in [
+        (&[][..], "404"),
+        (
+            &[
+                "--admin-access-code",
+                ACCESS_CODE,
+                "--trusted-proxies",
+                "127.0.0.1",
+            ][..],
+            "401",
+        ),
+    ] {
+        let service = ServiceProcess::start(dir.path(), flags);
+        let address = service
+            .address
+            .trim_start_matches("http://")
+            .parse()
+            .unwrap();
+        for request in pretenders("/api/mappings") {
+            let told = send_raw(address, request.as_bytes()).await;
+            assert!(
+                told.starts_with(&format!("HTTP/1.1 {refusal}")),
+                "{request}{told}"
+            );
+        }
+        for request in pretenders("/api/backup") {
+            let told = send_raw(address, request.as_bytes()).await;
+            assert!(told.starts_with("HTTP/1.1 404"), "{request}{told}");
+        }
+        service.stop();
+    }
+}
+
+#[tokio::test]
+async fn not_even_an_operator_who_is_signed_in_gets_a_backup_from_the_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = ServiceProcess::start(dir.path(), &["--admin-access-code", ACCESS_CODE]);
+    let client = client_builder().build().unwrap();
+    let code = json!({"code": ACCESS_CODE});
+    let url = |path: &str| format!("{}{path}", service.address);
+    let signed_in = client
+        .post(url("/api/auth"))
+        .json(&code)
+        .send()
+        .await
+        .unwrap();
+    let token: Value = signed_in.json().await.unwrap();
+    let token = token["token"].as_str().unwrap();
+    let status = |path: &'static str| {
+        let asked = client.get(url(path)).bearer_auth(token).send();
+        async { asked.await.unwrap().status().as_u16() }
+    };
+    assert_eq!(status("/api/mappings").await, 200);
+    assert_eq!(status("/api/backup").await, 404);
+    service.stop();
+}
+
+#[tokio::test]
+async fn a_socket_that_a_killed_service_left_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    ServiceProcess::start(dir.path(), &[]).kill();
+    assert!(dir.path().join("control.sock").exists());
+    let service = ServiceProcess::start(dir.path(), &[]);
+    assert_eq!(
+        control_request(dir.path(), Method::GET, "/", None).await.0,
+        200
+    );
+    service.stop();
+}
+
+#[test]
+fn a_path_that_no_address_can_hold_works_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir
+        .path()
+        .join("a-long-name-of-a-folder".repeat(6))
+        .join("another-one".repeat(9));
+    let service = ServiceProcess::start(&deep, &[]);
+    let asked = run(&["why", "ENG-1", "--data-dir", deep.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&asked).0, 4, "{asked:?}");
+    assert_eq!(service.stop(), 0);
+    assert!(!deep.join("control.sock").exists());
+}
+
+fn decided(
+    key: &str,
+    outcome: DecisionOutcome,
+    reason: Option<WaitReason>,
+    message: &str,
+) -> (IssueRef, Decision) {
+    let issue = IssueRef {
+        system: System::Linear,
+        id: key.to_lowercase().as_str().into(),
+        key: key.into(),
+        title: "Make \u{1b}[31mit work".into(),
+        url: format!("https://tickets.test/{key}"),
+        marker_field: None,
+    };
+    let decision = Decision {
+        at: CLOCK_START,
+        issue_identifier: key.into(),
+        team_key: "ENG".into(),
+        outcome,
+        reason,
+        message: message.to_owned(),
+        phase: None,
+    };
+    (issue, decision)
+}
+
+async fn remember(dir: &Path, decisions: Vec<(IssueRef, Decision)>) {
+    let store = Store::open(dir).unwrap();
+    let recorded = store.write(move |tx| {
+        decisions
+            .iter()
+            .try_for_each(|(issue, decision)| decisions::record(tx, issue, decision))
+    });
+    recorded.await.unwrap();
+}
+
+#[tokio::test]
+async fn why_says_the_same_whether_the_service_runs_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (waiting, paused) = (DecisionOutcome::Waiting, Some(WaitReason::Paused));
+    remember(
+        dir.path(),
+        vec![
+            decided(
+                "ENG-1",
+                DecisionOutcome::Dispatched,
+                None,
+                "Dispatched for planning.",
+            ),
+            decided("ENG-1", waiting, paused, "ENG is paused."),
+            decided(
+                "ENG-2",
+                DecisionOutcome::Done,
+                None,
+                "Its pull request is open.",
+            ),
+        ],
+    )
+    .await;
+    let data = dir.path().to_str().unwrap();
+    // The writer of the store that was just dropped may hold it for a moment; the command waits.
+    let ask_all = || {
+        [
+            exit_and_output(&run(&["why", "eng-1", "--data-dir", data])),
+            exit_and_output(&run(&["why", "ENG-1", "--json", "--data-dir", data])),
+            exit_and_output(&run(&["why", "ENG-2", "--data-dir", data])),
+            exit_and_output(&run(&["why", "ENG-3", "--data-dir", data])),
+        ]
+    };
+    let stopped = ask_all();
+    let service = ServiceProcess::start(dir.path(), &[]);
+    assert_eq!(ask_all(), stopped);
+    service.stop();
+
+    let [waits, as_json, done, unknown] = stopped;
+    assert_eq!((waits.0, as_json.0, done.0, unknown.0), (3, 3, 0, 4));
+    let text = "ENG-1  Make [31mit work\nhttps://tickets.test/ENG-1\n\n\
+        waiting (paused) since 2027-01-15T08:00:00.000Z\n  ENG is paused.\n  What helps: Resume the project: the panel's \
+        Projects, or PATCH /api/mappings/<team> with paused false.\n\nBefore:\n  2027-01-15T08:00:00.000Z  \
+        dispatched: Dispatched for planning.\n";
+    assert_eq!(waits.1, text);
+    let body: Value = serde_json::from_str(&as_json.1).unwrap();
+    assert_eq!(body["decision"]["reason"], "paused");
+    assert_eq!(body["history"][0]["outcome"], "dispatched");
+    assert_eq!(body["job"], Value::Null);
+    assert!(done.1.contains("done since"), "{}", done.1);
+    assert!(unknown.2.contains("ENG-3 was never seen"), "{}", unknown.2);
+}
+
+#[test]
+fn a_folder_without_a_store_is_named_and_none_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let asked = run(&["why", "ENG-1", "--data-dir", data.to_str().unwrap()]);
+    let (code, _, told) = exit_and_output(&asked);
+    assert_eq!(code, 1);
+    assert!(told.contains("there is no store in"), "{told}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn the_folder_is_taken_from_the_services_environment_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (dir.path().join("data"), dir.path().join("service.env"));
+    let lines = format!("# of the service\nDATA_DIR='{}'\n", data.display());
+    std::fs::write(&file, lines).unwrap();
+    drop(Store::open(&data).unwrap());
+    let asked = run(&["why", "ENG-1", "--env-file", file.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&asked).0, 4, "{asked:?}");
+    let asked = run(&["audit", "verify", "--env-file", file.to_str().unwrap()]);
+    assert_eq!(exit_and_output(&asked).0, 0, "{asked:?}");
+    let asked = run(&["why", "ENG-1", "--env-file", "/nowhere/service.env"]);
+    let (code, _, told) = exit_and_output(&asked);
+    assert_eq!(code, 2);
+    assert!(told.contains("/nowhere/service.env"), "{told}");
+}

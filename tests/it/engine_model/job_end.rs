@@ -1,0 +1,176 @@
+//! The ends of a job, as the specification has them: which one may be seen, and what each means to the
+//! ticket.
+
+use super::event::{Conclusion, ReportedOutcome};
+use super::reference::{
+    DAY, ExpectedComment, JOB_TIMEOUT, LINK_TIMEOUT, MAX_FAILURES, ModelJobKind, ObservedJob,
+    REPORT_GRACE, RUN_TIMEOUT, ReferenceModel, START_DETECTION_LIMIT,
+};
+
+impl ReferenceModel {
+    /// Why a job may have ended as it did.
+    pub fn classify_end(
+        &mut self,
+        id: &str,
+        job: &ObservedJob,
+        polled: bool,
+    ) -> Result<JobEnd, String> {
+        let (run, ticket) = (&self.runs[id], &self.tickets[job.ticket]);
+        let past = |since: Option<u64>, span| since.is_some_and(|since| self.now >= since + span);
+        let failed = |counts| JobEnd::Failed {
+            counts,
+            label: "session_failed",
+        };
+        let unstarted = run.dispatched_at.is_none();
+        let silent = run
+            .host_end
+            .filter(|(_, at)| past(Some(*at), REPORT_GRACE))
+            .map(|(how, _)| how);
+        // Ended by its host about when its time was over; when it was seen to start is not known here.
+        let seen_at_its_end = run.end_seen_at.is_some_and(|at| {
+            run.dispatched_at
+                .is_some_and(|since| at + START_DETECTION_LIMIT >= since + RUN_TIMEOUT)
+        });
+        let cut_off = silent == Some(Conclusion::Cancelled) && seen_at_its_end;
+        let judged = silent.map(|how| match (how, run.kind) {
+            (Conclusion::Success, ModelJobKind::GapFill) => JobEnd::Completed,
+            (Conclusion::Success, ModelJobKind::Implementation) if ticket.pull.is_some() => {
+                JobEnd::Completed
+            }
+            (Conclusion::Success, ModelJobKind::Implementation) => JobEnd::Failed {
+                counts: true,
+                label: "pr_not_found",
+            },
+            (Conclusion::Success, ModelJobKind::Planning) | (Conclusion::Failure, _) => {
+                failed(true)
+            }
+            (Conclusion::Cancelled, _) => failed(false),
+            (Conclusion::TimedOut, _) => JobEnd::TimedOut("timed_out"),
+        });
+        let told = run.reported_outcome.map(|told| match told {
+            ReportedOutcome::Done => JobEnd::Completed,
+            ReportedOutcome::DoneWithFindings | ReportedOutcome::Unapproved => JobEnd::ReviewFailed,
+            ReportedOutcome::Failed => failed(true),
+            ReportedOutcome::InfrastructureFailure => failed(false),
+        });
+        let is_over = polled && run.is_for_ticket() && (ticket.closed || ticket.deleted);
+        let refused = unstarted && self.refusals_left > 0;
+        let given_up = unstarted && self.failures_left > 0 && past(Some(run.began_at), DAY);
+        let lost = run.hosted_at.is_none() && past(run.dispatched_at, LINK_TIMEOUT);
+        let candidates = match told {
+            Some(end) => vec![end],
+            None => [
+                judged,
+                cut_off.then_some(JobEnd::TimedOut("timed_out")),
+                is_over.then_some(JobEnd::Cancelled),
+                refused.then(|| failed(true)),
+                given_up.then(|| failed(false)),
+                lost.then_some(JobEnd::TimedOut("run_not_found")),
+                past(run.dispatched_at, JOB_TIMEOUT).then_some(JobEnd::TimedOut("timed_out")),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+        };
+        let closed = job.reason == "the issue was closed";
+        let looks = |end: &JobEnd| match end {
+            JobEnd::Completed => {
+                job.status == "completed" && (job.has_pull || job.kind == ModelJobKind::Planning)
+            }
+            JobEnd::ReviewFailed => job.status == "review_failed" && job.has_pull,
+            JobEnd::Failed { .. } => job.status == "failed" && !closed,
+            JobEnd::Cancelled => job.status == "failed" && closed,
+            JobEnd::TimedOut(why) => job.status == "timed_out" && job.timeout == Some(why),
+        };
+        let end = candidates.iter().position(looks);
+        let end = end.ok_or_else(|| {
+            format!("{job:?} must not end so, but as {candidates:?}\n{run:?}\n{ticket:?}")
+        })?;
+        if refused && matches!(candidates[end], JobEnd::Failed { .. }) {
+            self.refusals_left -= 1;
+        }
+        Ok(candidates[end])
+    }
+
+    /// What an end means to the ticket.
+    pub fn apply_end(&mut self, id: &str, job: &ObservedJob, end: JobEnd) {
+        let run = self.runs.get_mut(id).expect("it has ended");
+        let told = run.reported_outcome.take();
+        let had_ended = run.host_end.is_some();
+        let ticket = &mut self.tickets[job.ticket];
+        // A run that failed may have left one, too.
+        ticket.pull_known |= job.has_pull;
+        if job.kind == ModelJobKind::GapFill {
+            // Its comments are all that the ticket hears of it.
+            if told.is_some() {
+                ticket.expect_comment(format!("Said by {id}"));
+            }
+            return;
+        }
+        if !matches!(end, JobEnd::Completed | JobEnd::ReviewFailed)
+            || job.kind == ModelJobKind::Planning
+        {
+            ticket.deduped_at = None;
+        }
+        match (end, job.kind) {
+            (JobEnd::Completed, ModelJobKind::Planning) => {
+                ticket.queue_marker_change(Some("Plan-Complete"), false)
+            }
+            (JobEnd::Completed | JobEnd::ReviewFailed, _) => {
+                ticket.queue_marker_change(Some("Ready for Review"), false)
+            }
+            (JobEnd::Failed { .. } | JobEnd::TimedOut(_), _) => {
+                ticket.queue_marker_change(None, true)
+            }
+            (JobEnd::Cancelled, _) => ticket.queue_marker_change(None, false),
+        }
+        if told.is_some() {
+            ticket.expect_comment(format!("Said by {id}"));
+        }
+        let mut log = None;
+        match end {
+            JobEnd::Completed | JobEnd::ReviewFailed => {
+                ticket.failures.remove(&job.kind);
+                if job.kind == ModelJobKind::Implementation {
+                    ticket.expect_comment("Pull request opened: ");
+                }
+                if end == JobEnd::ReviewFailed {
+                    ticket.expect_comment("The pull request stays a draft");
+                }
+            }
+            JobEnd::Failed { label, .. } => log = Some(label),
+            JobEnd::TimedOut(_) => log = Some("session_failed"),
+            JobEnd::Cancelled => {}
+        }
+        if matches!(end, JobEnd::Failed { .. } | JobEnd::TimedOut(_)) {
+            let why = job.reason.split(':').next().unwrap_or_default();
+            ticket.expect_comment(format!("{:?} failed: {why}", job.kind));
+        }
+        if let Some(label) = log.filter(|_| job.linked) {
+            let text = format!("Log excerpt (`{label}`)");
+            ticket.comments.push(ExpectedComment(text, !had_ended));
+        }
+        if matches!(
+            end,
+            JobEnd::Failed { counts: true, .. } | JobEnd::TimedOut(_)
+        ) {
+            let failures = ticket.failures.entry(job.kind).or_default();
+            *failures += 1;
+            if *failures >= MAX_FAILURES && ticket.parked.is_none() {
+                ticket.parked = Some(job.kind);
+                ticket.expect_comment("Parked after 3 failures in a row");
+                *self.milestones.entry("parked".to_owned()).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// How a job ended, as far as it makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum JobEnd {
+    Completed,
+    ReviewFailed,
+    Failed { counts: bool, label: &'static str },
+    TimedOut(&'static str),
+    Cancelled,
+}
